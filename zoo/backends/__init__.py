@@ -1,0 +1,1 @@
+"""What compiles and runs a step."""

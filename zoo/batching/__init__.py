@@ -1,0 +1,1 @@
+"""Graphs of any size packed into batches of one shape."""

@@ -1,0 +1,1 @@
+"""What `zoo bench` runs."""

@@ -1,0 +1,1 @@
+"""SMILES, SDF and Atoms in; the validation report; the ASE calculator."""

@@ -1,0 +1,1 @@
+"""One file per task, and one YAML per entry."""

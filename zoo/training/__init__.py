@@ -1,0 +1,1 @@
+"""The one loop, checkpoints, replicas, tracking and metrics."""
