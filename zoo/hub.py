@@ -223,9 +223,10 @@ def _candidates(names: set[str]) -> Iterator[Path]:
     for root in os.environ.get("ZOO_DATA", "").split(os.pathsep):
         if not root:
             continue
-        if not Path(root).is_dir():
+        root = os.path.expanduser(root)
+        if not os.path.isdir(root):
             warnings.warn(f"ZOO_DATA names {root}, which is not a folder", stacklevel=3)
-        for folder, below, files in os.walk(Path(root).expanduser(), followlinks=True):
+        for folder, below, files in os.walk(root, followlinks=True):
             real = os.path.realpath(folder)
             if real in seen:  # a link that leads back up
                 below.clear()
