@@ -11,7 +11,7 @@ import functools
 import importlib
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -100,6 +100,12 @@ class Card:
     measured_on: str
     weights: Weights | None
     limits: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The card as plain values, for JSON."""
+        plain = asdict(self)
+        plain["weights"] = self.weights and self.weights.model_dump()
+        return plain
 
 
 def read_yaml(source: Path | str, *, name: str = "") -> dict[str, Any]:
