@@ -199,7 +199,7 @@ def recipe(*, entry: Entry, tag: str) -> dict[str, Any]:
     """An entry's recipe as its YAML says it, with the tag's overrides laid over the rest."""
     config = read_yaml(RECIPES / entry.recipe)
     overrides = config.pop("tags", None) or {}
-    return _merged(config, overrides.get(tag) or {})
+    return merged(config, overrides.get(tag) or {})
 
 
 def card(name: str) -> Card:
@@ -257,12 +257,13 @@ def _get(config: Mapping[str, Any], *keys: str, where: Path) -> str:
     return str(value)
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `over` laid on it, mapping by mapping; neither is changed."""
     both = dict(base)
     for key, value in over.items():
         inner = both.get(key)
         nested = isinstance(value, Mapping) and isinstance(inner, Mapping)
-        both[key] = _merged(inner, value) if nested else value  # type: ignore[arg-type]
+        both[key] = merged(inner, value) if nested else value  # type: ignore[arg-type]
     return both
 
 
