@@ -34,7 +34,7 @@ other-data:
 RECIPE = """
 entry: net-data
 task: energy
-data: {adapter: pretend}
+data: {adapter: pretend, property: E}
 model: {architecture: net, layers: 3}
 target: {value: 1e-2, unit: eV, protocol: theirs, source: paper}
 tags:
@@ -189,6 +189,7 @@ def test_a_card_is_joined_from_the_three(house):
     assert [(p.name, p.unit, p.reference) for p in card.dataset.properties] == [
         ("E", "eV", "total")
     ]
+    assert card.predicts == ["E"]
     assert card.dataset.counts == {"molecules": 3}
     assert card.dataset.splits == {"random seed 0": SHA256}
     assert card.target == {"value": 0.01, "unit": "eV", "protocol": "theirs", "source": "paper"}
@@ -220,6 +221,18 @@ def test_a_card_that_cannot_be_joined_says_why(house):
     (house / "other.yaml").write_text("task: energy\nmodel: {}\ndata: {adapter: pretend}")
     with pytest.raises(RequestError, match=r"other\.yaml: model\.architecture is missing"):
         registry.card("other-data")
+
+
+@pytest.mark.parametrize("name", registry.full_names())
+def test_every_shipped_card_is_whole(name):
+    card = registry.card(name)
+    properties = {p.name: p for p in card.dataset.properties}
+    assert card.name == name
+    assert card.predicts and all(properties[p].unit for p in card.predicts)
+    assert card.target["unit"] == properties[card.predicts[0]].unit
+    assert card.target["value"] > 0 and card.target["protocol"] and card.target["source"]
+    assert card.dataset.licence and card.dataset.citation and card.dataset.counts
+    assert json.loads(json.dumps(card.as_dict()))["name"] == name
 
 
 def test_listing_loads_nothing_heavy():

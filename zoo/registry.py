@@ -94,6 +94,7 @@ class Card:
     summary: str
     task: str
     architecture: str
+    predicts: list[str]
     dataset: DatasetCard
     target: dict[str, Any]
     measured: dict[str, float]
@@ -214,6 +215,7 @@ def card(name: str) -> Card:
         summary=entry.summary,
         task=_get(config, "task", where=where),
         architecture=_get(config, "model", "architecture", where=where),
+        predicts=_predicts(config["data"]),
         dataset=dataset,
         target=config.get("target") or {},
         measured=block.measured,
@@ -221,6 +223,11 @@ def card(name: str) -> Card:
         weights=block.weights,
         limits=[*dataset.notes, *([block.note] if block.note else [])],
     )
+
+
+def _predicts(data: Mapping[str, Any]) -> list[str]:
+    """The properties that a recipe's `data` asks for: `property`, or several in `properties`."""
+    return [data["property"]] if "property" in data else list(data.get("properties", []))
 
 
 def _dataset(adapter: str, *, where: Path) -> DatasetCard:
