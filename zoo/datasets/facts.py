@@ -1,0 +1,46 @@
+"""What an adapter declares next to the code that reads its source; needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Property:
+    """A quantity being predicted. `reference` says what its zero is, where that can be mistaken."""
+
+    name: str
+    unit: str
+    description: str
+    reference: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A raw file: name, sha256 and size of its uncompressed bytes, and where it can be had."""
+
+    filename: str
+    sha256: str
+    size: int
+    mirrors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetFacts:
+    """A data set's card: `counts` are the published ones, checked when it is read; `splits` maps a
+    protocol's name to the sha256 of its stored indices.
+    """
+
+    name: str
+    title: str
+    licence: str
+    citation: str
+    properties: tuple[Property, ...]
+    sources: tuple[Source, ...]
+    counts: dict[str, int]
+    splits: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def property(self, name: str) -> Property:
+        """The property of this name (KeyError when the data set has none)."""
+        return {p.name: p for p in self.properties}[name]

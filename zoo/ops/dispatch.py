@@ -1,0 +1,52 @@
+"""How an op is registered with torch, and who computes it.
+
+Each op is a `torch.library` custom op: kernel on CPU, the plain reference elsewhere, a fake
+implementation for tracing, an autograd formula made of other custom ops (so that second
+derivatives exist), and an autocast rule (kernels read float32 and float64 through numpy, which
+has no bfloat16).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+REFERENCES: dict[str, Callable[..., Tensor]] = {}
+"""Op name -> its reference with the same arguments: the decomposition table of exports."""
+
+
+def kernels_enabled() -> bool:
+    """False when ZOO_KERNELS=reference switches the CPU kernels off."""
+    return os.environ.get("ZOO_KERNELS", "") != "reference"
+
+
+def use_kernel(x: Tensor) -> bool:
+    """True where a CPU kernel computes; other devices take the reference, which compilers fuse."""
+    return x.device.type == "cpu" and kernels_enabled()
+
+
+def define(
+    *,
+    name: str,
+    cpu: Callable[..., Tensor],
+    reference: Callable[..., Tensor],
+    fake: Callable[..., Tensor],
+    save: Callable[..., None],
+    backward: Callable[..., Any],
+) -> Callable[..., Tensor]:
+    """Register one op; returns the callable. `cpu` and `reference` take the same arguments."""
+
+    def compute(*args: Any) -> Tensor:
+        return cpu(*args) if use_kernel(args[0]) else reference(*args)
+
+    schema = torch.library.infer_schema(cpu, mutates_args=())
+    op = torch.library.custom_op(name, compute, mutates_args=(), schema=schema)
+    op.register_fake(fake)
+    op.register_autograd(backward, setup_context=save)
+    op.register_autocast("cpu", torch.float32)
+    REFERENCES[name] = reference
+    return op

@@ -1,0 +1,146 @@
+"""Recipe configs: one flat, typed YAML each, with named presets and command-line overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from zoo import registry
+from zoo.errors import RequestError, unknown
+from zoo.models.schnet import SchNetArguments
+from zoo.training.settings import TrainSettings
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataSettings(_Strict):
+    """Which data, and how it is split."""
+
+    adapter: Literal["qm9"] = Field(description="the adapter in zoo/datasets that reads it")
+    property: str = Field(description="the property to predict")
+    split_seed: int = Field(0, ge=0, description="seed of the stored random split")
+    folder: Path | None = Field(None, description="read raw files from here, whatever their hash")
+    synthetic: int = Field(0, ge=0, description="molecules to make up instead; 0 reads real data")
+    limit: int = Field(0, ge=0, description="train on this many molecules only; 0 means all")
+
+
+class BatchSettings(_Strict):
+    """The fixed shape of a batch: about `graphs` real graphs; slots chosen to fit unless given."""
+
+    graphs: int = Field(100, ge=1, description="graphs of a pack, on average")
+    nodes: int = Field(0, ge=0, description="node slots; 0 chooses")
+    edges: int = Field(0, ge=0, description="edge slots; 0 chooses")
+    slots: int = Field(0, ge=0, description="graph slots; 0 chooses")
+    skip_oversize: bool = Field(False, description="leave out (and count) graphs that fit no pack")
+
+
+class ModelSettings(_Strict):
+    """An architecture and its arguments."""
+
+    architecture: Literal["schnet"] = Field(description="a model in zoo/models")
+    arguments: SchNetArguments = Field(SchNetArguments(), description="what it is built from")
+
+
+class Target(_Strict):
+    """The published number, how it came about, and where it stands."""
+
+    metric: str = Field(description="which of the recipe's metrics")
+    value: float = Field(description="the published value")
+    unit: str = Field("", description="of the value")
+    protocol: str = Field(description="data, split and selection behind it")
+    source: str = Field(description="the paper")
+
+
+class Config(_Strict):
+    """A whole recipe, resolved."""
+
+    entry: str = Field(description="the entry this config is for")
+    task: Literal["energy"] = Field(description="the recipe in zoo/recipes that runs it")
+    loss: Literal["smooth_l1", "mae", "mse"] = Field("smooth_l1", description="of the scaled label")
+    loss_beta: float = Field(
+        0.03, gt=0, description="scaled error at which smooth_l1 turns from square to absolute"
+    )
+    data: DataSettings
+    batch: BatchSettings = BatchSettings()
+    model: ModelSettings
+    train: TrainSettings
+    target: Target | None = None
+
+
+def load_config(name: str | Path, *, preset: str = "full", overrides: Sequence[str] = ()) -> Config:
+    """The config of an entry (`schnet-qm9.U0`) or of a YAML file, a preset and `a.b=c` laid over it.
+
+    RequestError for an unknown name, preset or key (with the nearest), or a value out of range.
+    """
+    if str(name).endswith((".yaml", ".yml")):
+        path = Path(name)
+        raw = registry.read_yaml(path)
+        tags = raw.pop("tags", None) or {}
+        first = next(iter(tags.values()), None) or {}
+        raw, where, full = registry.merged(raw, first), str(path), str(raw.get("entry", path.stem))
+    else:
+        entry, tag = registry.resolve(str(name))
+        raw = registry.recipe(entry=entry, tag=tag)
+        where, full = str(registry.RECIPES / entry.recipe), f"{entry.name}.{tag}"
+    presets = raw.pop("presets", None) or {}
+    if preset != "full":
+        if preset not in presets:
+            raise unknown(kind="preset", name=preset, known=[*presets, "full"])
+        raw = registry.merged(raw, presets[preset])
+    for override in overrides:
+        raw = registry.merged(raw, _parse_override(override))
+    raw["entry"] = full
+    return registry.validate(Config, raw, where=where)
+
+
+def _parse_override(text: str) -> dict[str, Any]:
+    """`a.b=c` as a nested mapping, the value read as YAML 1.2."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise RequestError(f"override {text!r} isn't key=value, such as train.lr=5e-4")
+    nested: Any = registry.read_yaml(f"value: {value}", name=f"override {text!r}")["value"]
+    for part in reversed(key.strip().split(".")):
+        nested = {part: nested}
+    result: dict[str, Any] = nested
+    return result
+
+
+def describe(config: Config) -> list[dict[str, Any]]:
+    """Every field with value, default, allowed values and meaning, for `zoo config`."""
+    return list(_describe(config, ""))
+
+
+def _describe(model: BaseModel, prefix: str) -> Sequence[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            rows.extend(_describe(value, f"{prefix}{name}."))
+            continue
+        choices = getattr(field.annotation, "__args__", ())
+        bounds = [str(m) for m in field.metadata]
+        allowed = (
+            " | ".join(map(str, choices))
+            if choices and all(isinstance(c, str) for c in choices)
+            else ", ".join(bounds)
+        )
+        rows.append(
+            {
+                "key": f"{prefix}{name}",
+                "value": value if not isinstance(value, Path) else str(value),
+                "default": None if field.is_required() else field.default,
+                "allowed": allowed,
+                "meaning": field.description or "",
+            }
+        )
+    return rows
+
+
+def with_overrides(config: Config, values: Mapping[str, Any]) -> Config:
+    """The config with some fields replaced (nested mapping)."""
+    return Config.model_validate(registry.merged(config.model_dump(), values))

@@ -1,0 +1,198 @@
+"""Predicting a molecule's energy or another of its properties from its atoms and geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.artifact import BatchShape, PropertySpec, Scaling, Spec
+from zoo.batching.loader import PackLoader
+from zoo.batching.pack import Batch
+from zoo.batching.shape import FixedSize
+from zoo.batching.store import Store
+from zoo.datasets import qm9
+from zoo.errors import RequestError, unknown
+from zoo.models.schnet import SchNet
+from zoo.recipes.config import Config
+from zoo.recipes.scaling import Labels, fit_labels
+from zoo.training import replicas
+
+_LOSSES: dict[str, Callable[..., Tensor]] = {"mae": F.l1_loss, "mse": F.mse_loss}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergyData:
+    """A data set opened for one property: store, splits and their hash, scaled labels, shape."""
+
+    store: Store
+    splits: dict[str, np.ndarray]
+    split_sha256: str
+    labels: Labels
+    shape: FixedSize
+    unit: str
+    reference: str
+
+
+def open_data(config: Config) -> EnergyData:
+    """Read (or make up) the data, split it, fit the label scaling on the training split alone."""
+    data = config.data
+    names = [p.name for p in qm9.FACTS.properties]
+    if data.property not in names:
+        raise unknown(kind="property of qm9", name=data.property, known=names)
+    folder = data.folder
+    if data.synthetic:
+        folder = qm9.synthetic_folder(seed=data.split_seed, size=data.synthetic)
+    store = qm9.load(folder=folder)
+    splits, digest = qm9.split(store=store, seed=data.split_seed)
+    if data.limit:
+        splits["train"] = splits["train"][: data.limit]
+    cutoff = config.model.arguments.cutoff
+    nodes, edges = store.nodes_per_graph(), store.edges_per_graph(cutoff=cutoff)
+    labels = fit_labels(
+        values=store.graph["y"][:, names.index(data.property)],
+        node_ptr=store.node_ptr,
+        z=store.node["z"],
+        train=splits["train"],
+        readout=config.model.arguments.readout,
+    )
+    batch = config.batch
+    fitted = FixedSize.fit(nodes=nodes, edges=edges, graphs=batch.graphs)
+    facts = qm9.FACTS.property(data.property)
+    return EnergyData(
+        store=store,
+        splits=splits,
+        split_sha256=digest,
+        labels=labels,
+        shape=FixedSize(
+            nodes=batch.nodes or fitted.nodes,
+            edges=batch.edges or fitted.edges,
+            graphs=batch.slots or fitted.graphs,
+        ),
+        unit=facts.unit,
+        reference=facts.reference,
+    )
+
+
+class EnergyTask:
+    """SchNet on one property; see `zoo.training.task.Task`."""
+
+    select = "mae"
+
+    def __init__(self, *, config: Config, data: EnergyData) -> None:
+        self.config, self.data = config, data
+        if config.model.arguments.outputs != 1:
+            raise RequestError("model.arguments.outputs is 1 in this recipe: one property a model")
+        torch.manual_seed(config.train.seed)
+        self.module: nn.Module = SchNet(arguments=config.model.arguments)
+        self.train_loader = self.loader("train", shuffle=True)
+        smooth = partial(F.smooth_l1_loss, beta=config.loss_beta)
+        self._criterion = _LOSSES.get(config.loss, smooth)
+
+    def loader(self, split: str, *, shuffle: bool = False) -> PackLoader:
+        """The packs of a split, with scaled labels."""
+        return PackLoader(
+            store=self.data.store,
+            ids=self.data.splits[split],
+            shape=self.data.shape,
+            cutoff=self.config.model.arguments.cutoff,
+            targets=self.data.labels.scaled,
+            seed=self.config.train.seed,
+            shuffle=shuffle,
+            rank=replicas.rank(),
+            replicas=replicas.count(),
+            skip_oversize=self.config.batch.skip_oversize,
+        )
+
+    def loss(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Sum over known labels of the scaled error's loss, and their count."""
+        predicted = self.predict(module, batch)
+        known = batch["graphs_mask"].unsqueeze(1) & ~torch.isnan(batch["y"])
+        zero = torch.zeros_like(predicted)
+        target = torch.where(known, batch["y"], zero)
+        # Replaced, not multiplied away: an unknown label's NaN must not reach a gradient.
+        summed = self._criterion(torch.where(known, predicted, zero), target, reduction="sum")
+        return summed, known.sum().to(predicted.dtype)
+
+    def predict(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Scaled predictions [G, 1] in float32 or the module's precision; padding rows are zero."""
+        output: Tensor = module(batch)
+        return output if output.dtype == torch.float64 else output.float()
+
+    @torch.no_grad()
+    def predictions(self, module: nn.Module, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """Store indices of a split and the predictions in the property's unit (float64)."""
+        module.eval()
+        loader = self.loader(split)
+        ids, values = [], []
+        for batch in loader:
+            real = batch["graphs_mask"]
+            ids.append(batch["graph_id"][real].to(torch.int64))
+            values.append(self.predict(module, batch)[real, 0].double())
+        index, scaled = replicas.gather(torch.cat(ids)), replicas.gather(torch.cat(values))
+        order = torch.argsort(index)
+        rows = index[order].numpy()
+        return rows, self.data.labels.unscale(scaled[order].numpy(), rows)
+
+    def evaluate(self, module: nn.Module, split: str) -> dict[str, float]:
+        rows, predicted = self.predictions(module, split)
+        return metrics(truth=self.data.labels.values[rows], predicted=predicted)
+
+    @cached_property
+    def spec(self) -> Spec:
+        """What the weight file says of itself."""
+        data, config = self.data, self.config
+        name = config.data.property
+        return Spec(
+            entry=config.entry,
+            task=config.task,
+            architecture=config.model.architecture,
+            arguments=config.model.arguments.model_dump(),
+            batch_shape=BatchShape(**data.shape.__dict__),
+            properties=[
+                PropertySpec(name=name, unit=data.unit, reference=data.reference or "none")
+            ],
+            atom_refs={name: data.labels.atom_refs} if data.labels.atom_refs else {},
+            scaling={name: Scaling(mean=data.labels.mean, std=data.labels.std, per_atom=False)},
+            elements=data.labels.elements,
+            ranges=self._ranges(),
+            extra={"split_sha256": data.split_sha256},
+        )
+
+    def _ranges(self) -> dict[str, list[float]]:
+        """What the training split spans, for warnings about molecules unlike it."""
+        data = self.data
+        train = data.splits["train"]
+        sizes = data.store.nodes_per_graph()[train]
+        per_atom = data.labels.values[train] / sizes
+        return {
+            "atoms": [float(sizes.min()), float(sizes.max())],
+            "per_atom": [float(np.nanmin(per_atom)), float(np.nanmax(per_atom))],
+        }
+
+
+def metrics(*, truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    """MAE, RMSE and R² over the known labels, as sums over all of them in float64."""
+    from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection, R2Score
+
+    known = ~np.isnan(truth)
+    collection = MetricCollection(
+        {
+            "mae": MeanAbsoluteError(),
+            "rmse": MeanSquaredError(squared=False),
+            **({"r2": R2Score()} if known.sum() > 1 else {}),
+        },
+        compute_groups=False,
+    ).set_dtype(torch.float64)
+    # The truth was gathered over replicas already: nothing to synchronise.
+    for metric in collection.values():
+        metric.sync_on_compute = False
+    collection.update(torch.from_numpy(predicted[known]), torch.from_numpy(truth[known]))
+    result: dict[str, Any] = collection.compute()
+    return {name: float(value) for name, value in result.items()}

@@ -1,0 +1,77 @@
+"""Label scaling: what is subtracted from a property and divided out before a model learns it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from zoo.errors import DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """A property of every graph of a store: in its unit, and scaled for learning.
+
+    value = sum of `atom_refs` over the atoms + mean + std * scaled. `atom_refs` maps an element's
+    symbol to its share, in the property's unit; empty for quantities that aren't sums over atoms.
+    """
+
+    values: np.ndarray
+    offset: np.ndarray
+    scaled: np.ndarray
+    atom_refs: dict[str, float]
+    elements: list[str]
+    mean: float
+    std: float
+
+    def unscale(self, scaled: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Scaled values of some graphs -> the property's unit (float64)."""
+        unscaled: np.ndarray = self.offset[rows] + self.mean + self.std * scaled
+        return unscaled
+
+
+def fit_labels(
+    *,
+    values: np.ndarray,
+    node_ptr: np.ndarray,
+    z: np.ndarray,
+    train: np.ndarray,
+    readout: str,
+) -> Labels:
+    """Fit the scaling on the training graphs alone.
+
+    A sum over atoms ("sum") has per-element shares taken out by least squares: an energy's total is
+    dominated by them. A mean is centred. A dipole or spatial extent is only divided by its spread,
+    since its zero has a meaning. DataError when no training label is known.
+    """
+    from ase.data import chemical_symbols
+
+    values = np.asarray(values, np.float64)
+    known = train[~np.isnan(values[train])]
+    if not len(known):
+        raise DataError("no training molecule has a known label")
+    numbers = np.unique(z)
+    offset = np.zeros(len(values))
+    refs: dict[str, float] = {}
+    mean = 0.0
+    if readout == "sum":
+        counts = np.stack(
+            [np.add.reduceat(z == number, node_ptr[:-1].astype(np.int64)) for number in numbers], 1
+        ).astype(np.float64)
+        shares, *_ = np.linalg.lstsq(counts[known], values[known], rcond=None)
+        offset = counts @ shares
+        refs = {chemical_symbols[n]: float(s) for n, s in zip(numbers, shares, strict=True)}
+    elif readout == "mean":
+        mean = float(values[known].mean())
+    left = values - offset - mean
+    std = float(left[known].std()) or 1.0
+    return Labels(
+        values=values,
+        offset=offset,
+        scaled=(left / std).astype(np.float32)[:, None],
+        atom_refs=refs,
+        elements=[chemical_symbols[n] for n in numbers],
+        mean=mean,
+        std=std,
+    )

@@ -1,0 +1,92 @@
+"""Data-parallel copies: one process each, gradients averaged by DistributedDataParallel.
+
+Without replicas everything here is the identity, so the loop reads the same with one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def count() -> int:
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def wrap(module: nn.Module) -> nn.Module:
+    """The module whose backward pass averages gradients over replicas."""
+    return DistributedDataParallel(module) if dist.is_initialized() else module
+
+
+def without_sync(module: nn.Module) -> contextlib.AbstractContextManager[None]:
+    """Skip the averaging: for all but the last pack of an accumulated step."""
+    if isinstance(module, DistributedDataParallel):
+        return module.no_sync()  # type: ignore[no-untyped-call,no-any-return]
+    return contextlib.nullcontext()
+
+
+def total(values: Tensor) -> Tensor:
+    """The sum of a tensor over replicas, in place."""
+    if dist.is_initialized():
+        dist.all_reduce(values)
+    return values
+
+
+def any_true(flag: bool) -> bool:
+    """Whether the flag is set on any replica."""
+    return bool(total(torch.tensor(float(flag))) > 0) if dist.is_initialized() else flag
+
+
+def _main(
+    rank: int, replicas: int, store: str, threads: int, work: Callable[..., Any], args: tuple[Any]
+) -> None:
+    torch.set_num_threads(threads)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=replicas)
+    try:
+        work(*args)
+    finally:
+        dist.destroy_process_group()
+
+
+def spawn(work: Callable[..., Any], *args: Any, replicas: int) -> None:
+    """Run `work(*args)` in `replicas` spawned processes that form one group (gloo).
+
+    They meet in a file, not on a port; each gets an equal share of the threads. An error in one
+    ends the others and is raised here.
+    """
+    threads = max(1, torch.get_num_threads() // replicas)
+    with tempfile.TemporaryDirectory() as folder:
+        store = str(Path(folder) / "group")
+        torch.multiprocessing.spawn(  # type: ignore[no-untyped-call]
+            _main, (replicas, store, threads, work, args), nprocs=replicas
+        )
+
+
+def join_torchrun() -> bool:
+    """Join the group that `torchrun` describes in the environment; False when there is none."""
+    if dist.is_initialized() or "LOCAL_RANK" not in os.environ:
+        return False
+    dist.init_process_group("gloo")
+    return True
+
+
+def gather(values: Tensor) -> Tensor:
+    """Every replica's rows, end to end, on each of them (rows may differ in number)."""
+    if not dist.is_initialized():
+        return values
+    parts: list[Any] = [None] * count()
+    dist.all_gather_object(parts, values)
+    return torch.cat(parts)
