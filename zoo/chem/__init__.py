@@ -1,1 +1,1 @@
-"""SMILES, SDF and Atoms in; the validation report; the ASE calculator."""
+"""Molecules in: readers, conformers, checks, the report of invalid rows, the ASE calculator."""
