@@ -461,8 +461,11 @@ def test_no_place_for_a_store_or_a_spool(tmp_path: Path, capfd: pytest.CaptureFi
         folder=tmp_path / "file" / "run",
         uri=f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}",
     ) as tracker:
-        tracker.metrics({"loss": 1.0}, step=1)
+        # Once before there is anything to keep, and once after.
         assert tracker.run_id is None
+        tracker.metrics({"loss": 1.0}, step=1)
+        time.sleep(0.2)
+        tracker.metrics({"loss": 1.0}, step=2)
     [line] = capfd.readouterr().err.splitlines()
     assert "can't be kept either" in line and str(tmp_path / "file") in line
 

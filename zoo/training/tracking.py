@@ -271,7 +271,9 @@ class Tracker:
         with self._wake:
             left = list(self._unsent)
             self._unsent.clear()
-            first, self._away = not self._away and bool(left or not self._closed), True
+        if not left:
+            return
+        first, self._away = not self._away, True
         header = {
             "kind": "run",
             "experiment": self._experiment,
@@ -279,17 +281,20 @@ class Tracker:
             "run_id": self._run_id,
             "uri": self.uri,
         }
+        lost = f"MLflow at {self.uri} does not answer ({why}): the run goes on,"
         try:
-            if left:
-                append_spool(self._folder, left, header=header)
-            kept = f"its log is kept in {self._folder / SPOOL}; send it later with: "
-            kept += f"python -m zoo.training.replay {self._folder}"
+            append_spool(self._folder, left, header=header)
         except OSError as error:
-            kept = f"its log can't be kept either: {error}"
+            # Whenever it happens: a disk may fill up long after the first loss was told.
+            self._tell(f"{lost} its log can't be kept either: {error}", once="unkept")
+            return
         if first:
-            say(f"MLflow at {self.uri} does not answer ({why}): the run goes on, {kept}")
+            say(
+                f"{lost} its log is kept in {self._folder / SPOOL}; send it later with: "
+                f"python -m zoo.training.replay {self._folder}"
+            )
 
-    def _tell(self, line: str) -> None:
-        if line not in self._told:
-            self._told.add(line)
+    def _tell(self, line: str, *, once: str = "") -> None:
+        if (once or line) not in self._told:
+            self._told.add(once or line)
             say(line)
