@@ -10,7 +10,8 @@ evaluates the network per edge; both read the same weights.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field
@@ -54,6 +55,8 @@ class FilterBank(nn.Module):
 
     centres: Tensor
     knot_distances: Tensor
+    knot_basis: Tensor
+    knot_window: Tensor
 
     def __init__(self, *, layers: int, features: int, gaussians: int, cutoff: float, knots: int):
         super().__init__()
@@ -65,18 +68,31 @@ class FilterBank(nn.Module):
         for weight in (*self.first.unbind(), *self.second.unbind()):
             nn.init.xavier_uniform_(weight)
         self.width = -0.5 / (cutoff / (gaussians - 1)) ** 2
-        self.register_buffer("centres", torch.linspace(0, cutoff, gaussians), persistent=False)
-        self.register_buffer("knot_distances", torch.linspace(0, cutoff, knots), persistent=False)
+        self.register_buffer(
+            "centres", torch.linspace(0, cutoff, gaussians, dtype=torch.float64), persistent=False
+        )
+        distance = torch.linspace(0, cutoff, knots, dtype=torch.float64)
+        offset = distance.unsqueeze(1) - self.centres
+        basis = self._gaussians(offset)
+        slope = 2 * self.width * offset * basis
+        angle = math.pi / cutoff
+        fall = (-0.5 * angle * torch.sin(distance * angle)).unsqueeze(1)
+        self.register_buffer("knot_distances", distance, persistent=False)
+        self.register_buffer("knot_basis", torch.cat([basis, slope]), persistent=False)
+        window = torch.stack([self._window(distance).unsqueeze(1), fall])
+        self.register_buffer("knot_window", window, persistent=False)
+        self.float()
 
     def _gaussians(self, offset: Tensor) -> Tensor:
         exponent = self.width * offset**2
         # Far Gaussians would be denormal numbers, which slow a matrix product tenfold.
-        return torch.where(exponent > -60, torch.exp(exponent), torch.zeros_like(exponent))
+        return torch.where(exponent < -60, torch.zeros_like(exponent), torch.exp(exponent))
 
     def _window(self, distance: Tensor) -> Tensor:
         angle = distance * (math.pi / self.cutoff)
-        inside = distance < self.cutoff
-        return torch.where(inside, 0.5 * (torch.cos(angle) + 1), torch.zeros_like(angle))
+        window = 0.5 * (torch.cos(angle) + 1)
+        # asked this way round, a NaN distance stays NaN
+        return torch.where(distance >= self.cutoff, torch.zeros_like(angle), window)
 
     def forward(self, distance: Tensor) -> Tensor:
         """Filters at distances [E] (Å): [L, E, F]."""
@@ -87,20 +103,16 @@ class FilterBank(nn.Module):
 
     def table(self) -> Tensor:
         """Value and slope of each filter at each knot: [L, K, 2, F]."""
-        distance = self.knot_distances
-        offset = distance.unsqueeze(1) - self.centres
-        basis = self._gaussians(offset)
-        # Values and slopes go through each matrix as one: rows 2k and 2k + 1 of [2K, ...].
-        both = torch.stack([basis, 2 * self.width * offset * basis], 1).flatten(0, 1)
-        hidden = both @ self.first
-        value = hidden[:, 0::2] + self.first_bias
-        slope = torch.sigmoid(value) * hidden[:, 1::2]
-        hidden = torch.stack([shifted_softplus(value), slope], 2).flatten(1, 2) @ self.second
-        value, slope = hidden[:, 0::2] + self.second_bias, hidden[:, 1::2]
-        window = self._window(distance).unsqueeze(1)
-        angle = math.pi / self.cutoff
-        fall = (-0.5 * angle * torch.sin(distance * angle)).unsqueeze(1)
-        return torch.stack([value * window, slope * window + value * fall], 2)
+        # Values and slopes go through each matrix as one: two halves of [L, 2K, ...].
+        layers, _, features = self.first.shape
+        halves = (layers, 2, self.knot_distances.shape[0], features)
+        value, slope = (self.knot_basis @ self.first).view(halves).unbind(1)
+        value = value + self.first_bias
+        hidden = torch.stack([shifted_softplus(value), torch.sigmoid(value) * slope], 1)
+        value, slope = (hidden.flatten(1, 2) @ self.second).view(halves).unbind(1)
+        value = value + self.second_bias
+        window, fall = self.knot_window[0], self.knot_window[1]
+        return torch.stack([value * window, torch.addcmul(slope * window, value, fall)], 2)
 
 
 class Interaction(nn.Module):
@@ -118,7 +130,8 @@ class Interaction(nn.Module):
 
     def forward(self, messages: Tensor) -> Tensor:
         """[N, F] summed messages -> [N, F] update."""
-        return self.update(shifted_softplus(self.after(messages)))
+        update: Tensor = self.update(shifted_softplus(self.after(messages)))
+        return update
 
 
 class SchNet(nn.Module):
@@ -159,14 +172,18 @@ class SchNet(nn.Module):
 
     def embed(self, batch: dict[str, Tensor]) -> Tensor:
         """Atoms' features after the last interaction: [N, F]; padding rows hold no meaning."""
-        x = self.embedding(batch["z"])
+        x: Tensor = self.embedding(batch["z"])
         distance = edge_distance(batch)
         # float64 evaluation of a float32 model, and the reverse, follow the weights.
         distance = distance.to(x.dtype)
         graph = {name: batch[name] for name in ("src", "dst", "dst_ptr", "src_ptr", "src_perm")}
+        interactions = cast("Sequence[Interaction]", self.interactions)
         if self.arguments.filters == "direct":
-            filters = self.filters(distance)
-            for layer, interaction in enumerate(self.interactions):
+            filters: Tensor = self.filters(distance)
+            filters = torch.where(
+                batch["edges_mask"].unsqueeze(1), filters, torch.zeros_like(filters)
+            )
+            for layer, interaction in enumerate(interactions):
                 messages = interaction.before(x).index_select(0, batch["src"]) * filters[layer]
                 target = batch["dst"].to(torch.int64).unsqueeze(1).expand_as(messages)
                 summed = torch.zeros_like(x).scatter_add(0, target, messages)
@@ -174,7 +191,7 @@ class SchNet(nn.Module):
             return x
         # unbind, not indexing: its backward is one stack, not a sum of zero-filled tensors
         tables = self.filters.table().unbind()
-        for table, interaction in zip(tables, self.interactions, strict=True):
+        for table, interaction in zip(tables, interactions, strict=True):
             messages = cfconv(
                 *(interaction.before(x), table, distance),
                 **graph,
@@ -207,9 +224,11 @@ class SchNet(nn.Module):
         if self.arguments.readout == "spatial_extent":
             return _per_graph(per_atom * (offset**2).sum(1, keepdim=True), batch, graphs)
         moment = _per_graph((per_atom.unsqueeze(2) * offset.unsqueeze(1)).flatten(1), batch, graphs)
-        # The norm's gradient at zero is undefined; padding graphs have zero moment.
         square = (moment.view(graphs, -1, 3) ** 2).sum(2)
-        return torch.sqrt(square + torch.finfo(square.dtype).tiny)
+        # The norm has no gradient at zero, where padding graphs are: there it is taken as zero.
+        positive = square > 0
+        norm = torch.where(positive, square, torch.ones_like(square)).sqrt()
+        return torch.where(positive, norm, torch.zeros_like(norm))
 
 
 def edge_distance(batch: dict[str, Tensor]) -> Tensor:

@@ -23,6 +23,7 @@ from zoo.models.schnet import SchNet
 from zoo.recipes.config import Config
 from zoo.recipes.scaling import Labels, fit_labels
 from zoo.training import replicas
+from zoo.training.lanes import lane_map
 
 _LOSSES: dict[str, Callable[..., Tensor]] = {"mae": F.l1_loss, "mse": F.mse_loss}
 
@@ -125,16 +126,17 @@ class EnergyTask:
         output: Tensor = module(batch)
         return output if output.dtype == torch.float64 else output.float()
 
-    @torch.no_grad()
     def predictions(self, module: nn.Module, split: str) -> tuple[np.ndarray, np.ndarray]:
         """Store indices of a split and the predictions in the property's unit (float64)."""
         module.eval()
-        loader = self.loader(split)
-        ids, values = [], []
-        for batch in loader:
+
+        def one(batch: Batch) -> tuple[Tensor, Tensor]:
+            with torch.no_grad():  # a thread's own setting
+                values = self.predict(module, batch)
             real = batch["graphs_mask"]
-            ids.append(batch["graph_id"][real].to(torch.int64))
-            values.append(self.predict(module, batch)[real, 0].double())
+            return batch["graph_id"][real].to(torch.int64), values[real, 0].double()
+
+        ids, values = zip(*lane_map(one, self.loader(split)), strict=True)
         index, scaled = replicas.gather(torch.cat(ids)), replicas.gather(torch.cat(values))
         order = torch.argsort(index)
         rows = index[order].numpy()

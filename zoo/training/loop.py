@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 import statistics
 import time
@@ -12,21 +11,21 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from zoo import artifact
 from zoo.backends import compiled
 from zoo.batching.pack import Batch
 from zoo.errors import StoppedError, ZooError
 from zoo.training import replicas
+from zoo.training.lanes import lane_map
 from zoo.training.optimiser import make_average, make_optimiser, make_plateau, make_schedule
 from zoo.training.progress import Display
 from zoo.training.settings import TrainSettings
 from zoo.training.state import Progress, TrainingState, restore, save
-from zoo.training.task import Task
+from zoo.training.task import Loss, Task
 from zoo.training.tracking_protocol import Tracking
 
 WARM_UP = 10
@@ -132,31 +131,25 @@ def _groups(batches: Iterator[Batch], size: int) -> Iterator[list[Batch]]:
 
 def _step(
     state: TrainingState,
-    module: torch.nn.Module,
-    loss: Callable[[torch.nn.Module, Batch], tuple[Tensor, Tensor]],
+    module: nn.Module,
+    loss: Loss,
     packs: list[Batch],
     settings: TrainSettings,
 ) -> float:
     """One optimiser step over some packs; returns the mean loss over all replicas' real labels."""
     task, progress = state.task, state.progress
     task.module.train()
-    totals = torch.zeros(2, dtype=torch.float64)
-    half = settings.precision == "bf16"
-    for number, batch in enumerate(packs):
-        last = number == len(packs) - 1
-        with nullcontext() if last else replicas.without_sync(module):
-            with torch.autocast(batch["z"].device.type, torch.bfloat16, enabled=half):
-                summed, count = loss(module, batch)
-            summed.backward()  # type: ignore[no-untyped-call]
-        totals += torch.stack([summed.detach(), count.detach()]).to(totals)
+    hooked = isinstance(module, DistributedDataParallel) or settings.backend != "eager"
+    gradients = _gradients_in_turn if hooked else _gradients_in_lanes
+    totals = gradients(module, loss, packs, settings.precision == "bf16")
     replicas.total(totals)
     total, count_all = totals.tolist()
     if not math.isfinite(total):
         ids = torch.cat([b["graph_id"][b["graphs_mask"]] for b in packs]).tolist()
         shown = ", ".join(map(str, ids[:12])) + (" ..." if len(ids) > 12 else "")
         raise ZooError(
-            f"the loss is {total} at step {progress.step + 1}, epoch {task.train_loader.epoch + 1}; "
-            f"the batch holds graphs {shown}\n"
+            f"the loss is {total} at step {progress.step + 1} of epoch "
+            f"{task.train_loader.epoch + 1}; the batch holds graphs {shown}\n"
             "the last checkpoint is kept; try a smaller train.lr or look at these graphs"
         )
     parameters = [p for p in task.module.parameters() if p.grad is not None]
@@ -172,6 +165,42 @@ def _step(
     progress.loss_sum += total
     progress.loss_count += count_all
     return total / max(count_all, 1.0)
+
+
+def _gradients_in_lanes(module: nn.Module, loss: Loss, packs: list[Batch], half: bool) -> Tensor:
+    """Set the parameters' gradients to the packs' sum; returns (sum of losses, count of labels).
+
+    Each pack is differentiated on its own, so that lanes share nothing they write.
+    """
+    parameters = [p for p in module.parameters() if p.requires_grad]
+
+    def one(batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
+        with torch.autocast(batch["z"].device.type, torch.bfloat16, enabled=half):
+            summed, count = loss(module, batch)
+        gradients = torch.autograd.grad(summed, parameters)
+        return torch.stack([summed.detach(), count.detach()]).double(), gradients
+
+    results = [one(packs[0])] if len(packs) == 1 else list(lane_map(one, packs))
+    totals, first = results[0]
+    for more, gradients in results[1:]:
+        totals = totals + more
+        torch._foreach_add_(first, gradients)
+    for parameter, gradient in zip(parameters, first, strict=True):
+        parameter.grad = gradient
+    return totals
+
+
+def _gradients_in_turn(module: nn.Module, loss: Loss, packs: list[Batch], half: bool) -> Tensor:
+    """The same with one backward pass after the other, for modules that hook into them."""
+    totals = torch.zeros(2, dtype=torch.float64)
+    for number, batch in enumerate(packs):
+        last = number == len(packs) - 1
+        with nullcontext() if last else replicas.without_sync(module):
+            with torch.autocast(batch["z"].device.type, torch.bfloat16, enabled=half):
+                summed, count = loss(module, batch)
+            summed.backward()  # type: ignore[no-untyped-call]
+        totals += torch.stack([summed.detach(), count.detach()]).to(totals)
+    return totals
 
 
 def _end_epoch(
