@@ -14,7 +14,11 @@ interpolant with respect to distance, `weight` is an optional factor per edge):
 Shapes: x, grad [N, F]; table [K, 2, F]; distance, weight, src, dst [E]; dst_ptr, src_ptr [N + 1];
 src_perm [E]. Edges from dst_ptr[N] on are padding and are ignored. Edges are sorted by
 destination, sources ascending in each row. `symmetric` promises that each edge's reverse is there
-with the same distance, which halves the work of the kernels.
+with the same distance and that no edge joins a node to itself, which halves the work of the
+kernels.
+
+A NaN distance makes what depends on it NaN. A negative one is extrapolated from the first interval.
+Ids or row pointers out of range raise IndexError.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from torch import Tensor
 
 from zoo.ops import cfconv_reference as reference
 from zoo.ops.dispatch import define, use_kernel
+from zoo.ops.graph_check import check_graph, check_values
 
 Context = Any
 
@@ -70,6 +75,8 @@ def _cfconv_cpu(
     from zoo.ops import cfconv_kernel as kernel
     from zoo.ops.launcher import CHUNKS, launch
 
+    check_values(op="cfconv", nodes=(x,), edges=(distance, weight), table=table)
+    _check_graph(x, distance, src, dst, dst_ptr, src_ptr, src_perm)
     values = [t.detach().contiguous().numpy() for t in (x, table, distance)]
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     if symmetric and weight is None:
@@ -113,6 +120,10 @@ def _filters_cpu(
     from zoo.ops import cfconv_kernel as kernel
     from zoo.ops.launcher import CHUNKS, launch
 
+    check_values(op="cfconv_filters", nodes=(grad, x), edges=(distance, weight), table=None)
+    _check_graph(x, distance, src, dst, dst_ptr, src_ptr, src_perm)
+    if knots < 2:
+        raise ValueError(f"cfconv_filters: a table needs at least 2 knots, not {knots}")
     count = int(dst_ptr[-1])
     half = symmetric and weight is None
     g, features, d = (t.detach().contiguous().numpy() for t in (grad, x, distance))
@@ -149,11 +160,27 @@ def _pairs_cpu(
     from zoo.ops import cfconv_kernel as kernel
     from zoo.ops.launcher import CHUNKS, launch
 
+    check_values(op="cfconv_pairs", nodes=(grad, x), edges=(distance,), table=table)
+    _check_graph(x, distance, src, dst, dst_ptr, src_ptr, src_perm)
     count = int(dst_ptr[-1])
     out = torch.zeros_like(distance)
     values = (t.detach().contiguous().numpy() for t in (grad, x, table, distance, src, dst))
     launch(kernel.pairs, *values, count, cutoff, order, out.numpy(), CHUNKS)
     return out
+
+
+def _check_graph(x: Tensor, distance: Tensor, *graph: Tensor) -> None:
+    src, dst, dst_ptr, src_ptr, src_perm = graph
+    check_graph(
+        op="cfconv",
+        nodes=x.shape[0],
+        edges=distance.shape[0],
+        src=src,
+        dst=dst,
+        dst_ptr=dst_ptr,
+        src_ptr=src_ptr,
+        src_perm=src_perm,
+    )
 
 
 def _like_x(x: Tensor, *_: Any) -> Tensor:

@@ -51,6 +51,14 @@ def hermite(order: int, t: float, step: float) -> tuple[float, float, float, flo
 
 
 @njit
+def interval_of(place: float, knots: int) -> int:
+    """The table's interval that `place` (distance in steps) lies in; the first one also for NaN and
+    for negative places, so that no bad distance reads beyond the table.
+    """
+    return min(int(place), knots - 2) if place > 0 else 0
+
+
+@njit
 def chunk_rows(ptr: Array, chunks: int, chunk: int) -> tuple[int, int]:
     """Rows of a chunk: boundaries lie where the running edge count passes equal shares."""
     rows = ptr.shape[0] - 1
@@ -97,7 +105,7 @@ def conv(
             d = distance[e]
             if d >= cutoff:
                 continue
-            k = min(int(d / step), knots - 2)
+            k = interval_of(d / step, knots)
             c = hermite(order, d / step - k, step)
             w = weight[e] if weighted else table.dtype.type(1)
             c0, c1 = table.dtype.type(c[0] * w), table.dtype.type(c[1] * w)
@@ -162,7 +170,7 @@ def conv_symmetric(
             d = distance[e]
             if d >= cutoff:
                 continue
-            k = min(int(d / step), knots - 2)
+            k = interval_of(d / step, knots)
             c = hermite(order, d / step - k, step)
             c0, c1 = table.dtype.type(c[0]), table.dtype.type(c[1])
             c2, c3 = table.dtype.type(c[2]), table.dtype.type(c[3])
@@ -197,7 +205,7 @@ def pairs(
         if d >= cutoff:
             out[e] = 0
             continue
-        k = min(int(d / step), knots - 2)
+        k = interval_of(d / step, knots)
         c = hermite(order, d / step - k, step)
         c0, c1 = table.dtype.type(c[0]), table.dtype.type(c[1])
         c2, c3 = table.dtype.type(c[2]), table.dtype.type(c[3])
@@ -233,14 +241,14 @@ def sort_by_knot(
     step = cutoff / (knots - 1)
     ptr[:] = 0
     for e in range(count):
-        if distance[e] < cutoff and (src[e] < dst[e] or not half):
-            ptr[min(int(distance[e] / step), knots - 2) + 1] += 1
+        if not distance[e] >= cutoff and (src[e] < dst[e] or not half):
+            ptr[interval_of(distance[e] / step, knots) + 1] += 1
     for k in range(knots - 1):
         ptr[k + 1] += ptr[k]
     place = ptr.copy()
     for e in range(count):
-        if distance[e] < cutoff and (src[e] < dst[e] or not half):
-            k = min(int(distance[e] / step), knots - 2)
+        if not distance[e] >= cutoff and (src[e] < dst[e] or not half):
+            k = interval_of(distance[e] / step, knots)
             order[place[k]] = e
             place[k] += 1
 

@@ -41,7 +41,8 @@ def _intervals(
     """
     step = cutoff / (knots - 1)
     number = torch.arange(distance.shape[0], device=distance.device)
-    real = (number < dst_ptr[-1]) & (distance < cutoff)
+    inside = (distance >= cutoff).logical_not()  # NaN stays in, and shows
+    real = (number < dst_ptr[-1]) & inside
     # Padding may hold anything, NaN too: it is replaced before arithmetic, not multiplied away.
     safe = torch.where(real, distance, torch.zeros_like(distance))
     interval = (safe / step).to(torch.int64).clamp(0, knots - 2)

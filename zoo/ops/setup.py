@@ -1,14 +1,14 @@
 """Numba's set-up: where compiled kernels are cached, and how they are compiled.
 
 Numba decides at decoration time where a kernel's machine code is cached and raises when no place
-is writable, so the place is chosen here, before numba is imported. Kernel modules import `njit`
-from here and are themselves imported at the first call of their op, never by `import zoo`.
+is writable, so the place is chosen here, before any kernel is decorated: what NUMBA_CACHE_DIR
+names, the package's own folder, the user's cache, or none. Kernel modules import `njit` from here
+and are themselves imported at the first call of their op, never by `import zoo`.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -27,28 +27,34 @@ def _writable(folder: Path) -> bool:
         return False
 
 
-def _choose_cache() -> bool:
-    """Point NUMBA_CACHE_DIR at a writable folder; False when there is none."""
-    if "numba" in sys.modules or "NUMBA_CACHE_DIR" in os.environ:
-        configured = os.environ.get("NUMBA_CACHE_DIR")
-        return configured is None or _writable(Path(configured))
-    if _writable(Path(__file__).parent / "__pycache__"):
-        return True
-    user_cache = Path(os.environ.get("ZOO_CACHE") or platformdirs.user_cache_path("gnn-zoo"))
-    if _writable(user_cache / "kernels"):
-        os.environ["NUMBA_CACHE_DIR"] = str(user_cache / "kernels")
-        return True
+def _choose_cache() -> tuple[bool, str]:
+    """Whether kernels can be cached, and in which folder ("": beside each source file)."""
+    if configured := os.environ.get("NUMBA_CACHE_DIR"):
+        folder, advice = Path(configured), "NUMBA_CACHE_DIR names no such folder"
+    elif _writable(Path(__file__).parent / "__pycache__"):
+        return True, ""
+    else:
+        user_cache = Path(os.environ.get("ZOO_CACHE") or platformdirs.user_cache_path("gnn-zoo"))
+        folder, advice = user_cache / "kernels", "set ZOO_CACHE to a writable folder"
+    if _writable(folder):
+        return True, str(folder)
     warnings.warn(
         "no writable folder for compiled kernels: they are compiled anew in each process "
-        "(set ZOO_CACHE to a writable folder)",
+        f"({advice})",
         stacklevel=2,
     )
-    return False
+    return False, ""
 
 
-_CACHE = _choose_cache()
+_CACHE, _FOLDER = _choose_cache()
+if _FOLDER:
+    os.environ["NUMBA_CACHE_DIR"] = _FOLDER  # for numba's import, and for spawned workers
 
 import numba  # noqa: E402  (the cache folder must be chosen first)
+
+if _FOLDER:
+    # someone may have imported numba before
+    numba.config.CACHE_DIR = _FOLDER  # type: ignore[attr-defined]
 
 # NaN and infinity keep their meaning (a diverging run must be seen); sums may be reordered and
 # products fused, which is what lets a reduction use vector registers.

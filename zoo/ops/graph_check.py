@@ -1,0 +1,88 @@
+"""What a kernel needs of its arguments so that it stays within its arrays.
+
+Kernels don't check bounds: a node id out of range or a table of another width would read or write
+foreign memory. So each call is checked beforehand; a graph that was just checked, and not written
+to since, is not checked again.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+
+from torch import Tensor
+
+_last: tuple[tuple[weakref.ref[Tensor], int], ...] = ()
+
+
+def check_graph(
+    *,
+    op: str,
+    nodes: int,
+    edges: int,
+    src: Tensor,
+    dst: Tensor,
+    dst_ptr: Tensor,
+    src_ptr: Tensor,
+    src_perm: Tensor,
+) -> None:
+    """ValueError for shapes that don't fit, IndexError for ids or row pointers out of range.
+
+    Ids of padding edges, from dst_ptr[nodes] on, may be anything.
+    """
+    global _last
+    if dst_ptr.shape != (nodes + 1,) or src.shape != (edges,):
+        raise ValueError(
+            f"{op}: {nodes} nodes and {edges} edges come with dst_ptr {list(dst_ptr.shape)} "
+            f"and src {list(src.shape)}"
+        )
+    graph = (src, dst, dst_ptr, src_ptr, src_perm)
+    if _was_checked(graph):
+        return
+    if src_ptr.shape != dst_ptr.shape or src.shape != dst.shape or src.shape != src_perm.shape:
+        raise ValueError(
+            f"{op}: src, dst, dst_ptr, src_ptr and src_perm are {_shapes(*graph)}, "
+            "not [E], [E], [N + 1], [N + 1] and [E]"
+        )
+    from zoo.ops.graph_kernel import fits
+
+    if not fits(*(t.numpy() for t in graph)):
+        raise IndexError(
+            f"{op}: an edge names a node outside 0..{nodes - 1}, "
+            "or dst_ptr, src_ptr and src_perm don't fit the edges"
+        )
+    # inference tensors count no versions: whether they were written to can't be known
+    known = not any(t.is_inference() for t in graph)
+    _last = tuple((weakref.ref(t), t._version) for t in graph) if known else ()
+
+
+def _was_checked(graph: Sequence[Tensor]) -> bool:
+    last = _last  # read once: another thread may replace it
+    return bool(last) and all(
+        known() is t and version == t._version
+        for (known, version), t in zip(last, graph, strict=True)
+    )
+
+
+def check_values(
+    *, op: str, nodes: Sequence[Tensor], edges: Sequence[Tensor | None], table: Tensor | None
+) -> None:
+    """ValueError unless node rows are [N, F], edge values [E], `table` [K >= 2, 2, F], one dtype.
+
+    None stands for a value that isn't there.
+    """
+    given = [t for t in edges if t is not None]
+    if any(t.dim() != 2 or t.shape != nodes[0].shape for t in nodes):
+        raise ValueError(f"{op}: node features are {_shapes(*nodes)}, not all the same [N, F]")
+    if any(t.dim() != 1 or t.shape != given[0].shape for t in given):
+        raise ValueError(f"{op}: edge values are {_shapes(*given)}, not all the same [E]")
+    width = nodes[0].shape[1]
+    if table is not None and (table.shape[0] < 2 or table.shape[1:] != (2, width)):
+        raise ValueError(f"{op}: the table is {_shapes(table)}, not [knots, 2, {width}]")
+    dtypes = {t.dtype for t in (*nodes, *given, table) if t is not None}
+    if len(dtypes) > 1:
+        raise ValueError(f"{op}: mixed precisions {sorted(map(str, dtypes))}; convert to one")
+
+
+def _shapes(*tensors: Tensor) -> str:
+    return ", ".join(str(list(t.shape)) for t in tensors)
