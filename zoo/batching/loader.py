@@ -69,7 +69,6 @@ class PackLoader:
             fits = check_fit(
                 nodes=self._nodes[self._ids],
                 edges=self._edges[self._ids],
-                ids=self._ids,
                 shape=shape,
             )
             self.skipped = int((~fits).sum())
@@ -121,6 +120,10 @@ class PackLoader:
             "edges": np.add.reduceat(self._edges[plan.graphs], starts) / self.shape.edges,
             "graphs": np.diff(plan.ptr) / self.shape.graphs,
         }
+
+    def efficiency(self) -> dict[str, float]:
+        """Real over slots, of the whole epoch."""
+        return {k: round(float(v.mean()), 4) for k, v in self.filling().items() if k != "graphs"}
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "position": self.position, "seed": self._seed}

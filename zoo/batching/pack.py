@@ -35,9 +35,7 @@ class Plan:
         return self.graphs[self.ptr[number] : self.ptr[number + 1]]
 
 
-def check_fit(
-    *, nodes: np.ndarray, edges: np.ndarray, ids: np.ndarray, shape: FixedSize
-) -> np.ndarray:
+def check_fit(*, nodes: np.ndarray, edges: np.ndarray, shape: FixedSize) -> np.ndarray:
     """Which graphs fit an empty pack of this shape: bool [graphs]."""
     fits: np.ndarray = (nodes <= shape.nodes - 1) & (edges <= shape.edges)
     return fits
@@ -61,7 +59,7 @@ def make_plan(*, ids: np.ndarray, nodes: np.ndarray, edges: np.ndarray, shape: F
     from zoo.batching.pack_kernel import best_fit
 
     n, e = nodes[ids], edges[ids]
-    fits = check_fit(nodes=n, edges=e, ids=ids, shape=shape)
+    fits = check_fit(nodes=n, edges=e, shape=shape)
     if not fits.all():
         at = int(np.flatnonzero(~fits)[0])
         raise oversize_error(
@@ -86,40 +84,45 @@ def fill_batch(
     Returns z int32 [N], pos float [N, 3], every other node attribute of the store, batch int32 [N],
     node_ptr int32 [G + 1], graph_id int32 [G] (-1 for padding), nodes_mask [N], edges_mask [E],
     graphs_mask [G] (True = real), src, dst, src_perm int32 [E], dst_ptr, src_ptr int32 [N + 1] and,
-    with `targets` [graphs of the store, T], y [G, T] (NaN in padding).
+    with `targets` [graphs of the store, T], y [G, T] (NaN in padding). Edges are those within
+    `cutoff`, or the stored ones where it is None, with every edge attribute of the store [E, ...].
     """
     from zoo.batching import pack_kernel as kernel
 
     N, E, G = shape.nodes, shape.edges, shape.graphs
+    graphs = np.asarray(graphs, np.int64)
     count = len(graphs)
+    if count and (graphs.min() < 0 or graphs.max() >= len(store)):
+        raise RequestError(f"graphs {graphs.min()} to {graphs.max()} of a store of {len(store)}")
     real_nodes = int((store.node_ptr[graphs + 1] - store.node_ptr[graphs]).sum())
     if count > G - 1 or real_nodes > N - 1:
         raise DataError(f"{count} graphs with {real_nodes} nodes don't fit {shape}")
-    batch: Batch = {}
-    for name, values in store.node.items():
-        kept = np.int32 if values.dtype.kind in "iu" else values.dtype
-        rows = np.zeros((N, *values.shape[1:]), kept)
-        kernel.copy_rows(
-            *(values.reshape(len(values), -1), store.node_ptr, graphs, rows.reshape(N, -1))
-        )
-        batch[name] = torch.from_numpy(rows)
+    batch = {
+        name: _gathered(values, ptr=store.node_ptr, graphs=graphs, slots=N)
+        for name, values in store.node.items()
+    }
     node_ptr, of_graph = np.empty(G + 1, np.int32), np.empty(N, np.int32)
     nodes_mask, edges_mask = np.empty(N, np.bool_), np.empty(E, np.bool_)
     kernel.node_layout(store.node_ptr, graphs, node_ptr, of_graph, nodes_mask)
     src, dst, src_perm = (np.empty(E, np.int32) for _ in range(3))
     dst_ptr, src_ptr = np.empty(N + 1, np.int32), np.empty(N + 1, np.int32)
     if cutoff is not None:
-        ends = kernel.edges_within(batch["pos"].numpy(), node_ptr, count, cutoff, src, dst, dst_ptr)
+        if "pos" not in batch:
+            raise DataError("this store holds no positions to find edges within a cutoff from")
+        pos = batch["pos"].numpy()
+        ends = kernel.edges_within(pos, node_ptr, count, float(cutoff), src, dst, dst_ptr)
+    elif store.edge_ptr is None:
+        raise DataError("this store holds no edges, and no cutoff was given to find them")
     else:
-        if store.edge_ptr is None:
-            raise DataError("this store holds no edges, and no cutoff was given to find them")
-        wanted = int((store.edge_ptr[graphs + 1] - store.edge_ptr[graphs]).sum())
-        ends = -1
-        if wanted <= E:
-            stored = (store.edge["src"], store.edge["dst"], graphs, node_ptr)
-            ends = kernel.edges_stored(store.edge_ptr, *stored, src, dst, dst_ptr)
-    if ends < 0:
+        stored = (store.edge_ptr, store.edge["src"], store.edge["dst"], graphs, node_ptr)
+        ends = kernel.edges_stored(*stored, src, dst, dst_ptr)
+    if ends == kernel.TOO_MANY:
         raise DataError(f"the edges of {count} graphs don't fit the {E} edge slots of the batch")
+    if ends == kernel.DAMAGED:
+        raise DataError(f"the edges of the store {store.folder} are damaged; make it anew")
+    if cutoff is None:
+        for name in sorted(set(store.edge) - {"src", "dst"}):
+            batch[name] = _gathered(store.edge[name], ptr=store.edge_ptr, graphs=graphs, slots=E)
     kernel.finish_edges(ends, real_nodes, src, dst, dst_ptr, src_ptr, src_perm, edges_mask)
     graph_id = np.full(G, -1, np.int32)
     graph_id[:count] = graphs
@@ -138,8 +141,23 @@ def fill_batch(
         "src_ptr": src_ptr,
     }
     if targets is not None:
+        if "y" in batch:
+            raise DataError("this store's nodes or edges have labels y; targets would hide them")
         y = np.full((G, targets.shape[1]), np.nan, targets.dtype)
         y[:count] = targets[graphs]
         arrays["y"] = y
     batch.update({name: torch.from_numpy(values) for name, values in arrays.items()})
     return batch
+
+
+def _gathered(
+    values: np.ndarray, *, ptr: np.ndarray | None, graphs: np.ndarray, slots: int
+) -> Tensor:
+    """The rows of these graphs end to end in `slots` rows, the rest zero; integers as int32."""
+    from zoo.batching.pack_kernel import copy_rows
+
+    kept = np.int32 if values.dtype.kind in "iu" else values.dtype
+    rows = np.zeros((slots, *values.shape[1:]), kept)
+    if values.size:
+        copy_rows(values.reshape(len(values), -1), ptr, graphs, rows.reshape(slots, -1))
+    return torch.from_numpy(rows)

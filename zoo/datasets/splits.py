@@ -11,7 +11,7 @@ from zoo.errors import RequestError
 
 
 def random_split(*, count: int, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
-    """Disjoint random parts of range(count): sorted int64 indices, drawn in the order of `sizes`."""
+    """Disjoint random parts of range(count): sorted int64 indices, drawn in order of `sizes`."""
     if sum(sizes.values()) > count or min(sizes.values()) < 1:
         raise RequestError(f"{count} rows can't be split into {dict(sizes)}")
     order = np.random.Generator(np.random.PCG64(seed)).permutation(count)
