@@ -7,12 +7,20 @@ to since, is not checked again.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
 
 from torch import Tensor
 
-_last: tuple[tuple[weakref.ref[Tensor], int], ...] = ()
+
+class _Last(threading.local):
+    """The graph that this thread checked last: its tensors and their versions."""
+
+    graph: tuple[tuple[weakref.ref[Tensor], int], ...] = ()
+
+
+_last = _Last()
 
 
 def check_graph(
@@ -30,7 +38,6 @@ def check_graph(
 
     Ids of padding edges, from dst_ptr[nodes] on, may be anything.
     """
-    global _last
     if dst_ptr.shape != (nodes + 1,) or src.shape != (edges,):
         raise ValueError(
             f"{op}: {nodes} nodes and {edges} edges come with dst_ptr {list(dst_ptr.shape)} "
@@ -53,14 +60,13 @@ def check_graph(
         )
     # inference tensors count no versions: whether they were written to can't be known
     known = not any(t.is_inference() for t in graph)
-    _last = tuple((weakref.ref(t), t._version) for t in graph) if known else ()
+    _last.graph = tuple((weakref.ref(t), t._version) for t in graph) if known else ()
 
 
 def _was_checked(graph: Sequence[Tensor]) -> bool:
-    last = _last  # read once: another thread may replace it
-    return bool(last) and all(
+    return bool(_last.graph) and all(
         known() is t and version == t._version
-        for (known, version), t in zip(last, graph, strict=True)
+        for (known, version), t in zip(_last.graph, graph, strict=True)
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 CHUNKS = 16
-"""Chunks a launch is divided into: more than cores, so that an unlucky one doesn't hold the rest."""
+"""Chunks a launch is divided into: more than cores, so that a slow one doesn't hold the rest."""
 
 
 class _Job:
