@@ -5,6 +5,7 @@ import torch
 from edge_lists import complete, directed
 from torch.testing import assert_close
 
+from zoo.ops import cfconv  # noqa: F401  (registers the ops)
 from zoo.ops.dispatch import REFERENCES
 
 CUTOFF, KNOTS, FEATURES = 5.0, 6, 3
