@@ -1,3 +1,125 @@
-"""gnn-zoo: scientific graph neural networks by name."""
+"""gnn-zoo: scientific graph neural networks by name.
+
+    import zoo
+    model = zoo.load("schnet-qm9")        # weights, preprocessing, units and card
+    model.predict(atoms)                  # ase.Atoms, SMILES, a CSV, an SDF, an extxyz ...
+    zoo.run("schnet-qm9", seed=1)         # train the recipe, tracked by MLflow
+
+Importing this loads neither torch nor any model; the functions do, when called.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+    from torch import nn
+
+    from zoo.recipes.energy_model import EnergyModel
+    from zoo.registry import Card
 
 __version__ = "0.1.0"
+__all__ = ["card", "create", "evaluate", "fetch", "list", "load", "predict", "resume", "run"]
+
+
+def list(pattern: str = "*", *, weights: bool | None = None) -> builtins.list[str]:
+    """Names of entries that match a glob; `weights=True` those with trained weights only."""
+    from fnmatch import fnmatchcase
+
+    from zoo import registry
+
+    names = []
+    for entry in registry.entries().values():
+        for number, (tag, block) in enumerate(entry.tags.items()):
+            full = f"{entry.name}.{tag}"
+            if weights is not None and weights != (block.weights is not None):
+                continue
+            if fnmatchcase(full, pattern) or (number == 0 and fnmatchcase(entry.name, pattern)):
+                names.append(full)
+    return names
+
+
+def card(name: str) -> Card:
+    """Everything known of an entry: data, units, licence, target, measured results, weights.
+
+    RequestError for an unknown name, with the nearest.
+    """
+    from zoo import registry
+
+    return registry.card(name)
+
+
+def create(architecture: str, **arguments: Any) -> nn.Module:
+    """An architecture without trained weights: `zoo.create("schnet", features=64)`.
+
+    RequestError for an unknown architecture or argument, with the nearest.
+    """
+    from zoo.recipes import building
+
+    return building.create(architecture, arguments)
+
+
+def load(name: str | Path) -> EnergyModel:
+    """A trained model by entry name, weight file, checkpoint or run directory.
+
+    The file is verified by sha256 (names) and its header; nothing is unpickled, and with weights in
+    the package or cache no socket is opened. RequestError for an unknown name or one that has no
+    weights, WeightsError for a damaged file, UnavailableError when it can't be had.
+    """
+    from zoo.recipes import building
+
+    return building.load(name)
+
+
+def fetch(name: str) -> Path:
+    """Make sure that an entry's weights are on this machine; returns the file. Errors as `load`."""
+    from zoo import hub, registry
+    from zoo.errors import RequestError
+
+    entry, tag = registry.resolve(name)
+    weights = entry.tags[tag].weights
+    if weights is None:
+        raise RequestError(
+            f"{entry.name}.{tag} has no trained weights yet; train it: zoo run {name}"
+        )
+    return hub.locate(weights=weights)
+
+
+def run(
+    name: str | Path,
+    *overrides: str,
+    preset: str = "full",
+    seed: int | None = None,
+    folder: str | Path | None = None,
+) -> dict[str, Any]:
+    """Train an entry's recipe (or a YAML file's), tracked by MLflow; returns the result.
+
+    `overrides` are `a.b=c` as on the command line. The run lies in `folder` (default: a new one
+    under runs/) and can be resumed there. StoppedError after SIGTERM, with everything saved.
+    """
+    from zoo.recipes import running
+
+    return running.start(name, overrides=overrides, preset=preset, seed=seed, folder=folder)
+
+
+def resume(folder: str | Path) -> dict[str, Any]:
+    """Go on with a run from its last checkpoint, to the bit; returns the result as `run` does."""
+    from zoo.recipes import running
+
+    return running.resume(folder)
+
+
+def evaluate(name: str | Path, *overrides: str, split: str = "test") -> dict[str, Any]:
+    """Metrics of weights (an entry's, a file, checkpoint or run) over a whole split of the data."""
+    from zoo.recipes import running
+
+    return running.evaluate(name, overrides=overrides, split=split)
+
+
+def predict(name: str | Path, source: Any, **options: Any) -> pd.DataFrame:
+    """`zoo.load(name).predict(source, **options)`."""
+    return load(name).predict(source, **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 from zoo.errors import UnavailableError
 
@@ -27,4 +27,4 @@ def compiled(function: _Function, *, backend: Backend) -> _Function:
             "the inductor backend needs g++, and there is none on PATH\n"
             "install it (Debian: apt-get install g++) or use train.backend=eager"
         )
-    return torch.compile(function, fullgraph=True, dynamic=False)
+    return cast(_Function, torch.compile(function, fullgraph=True, dynamic=False))

@@ -73,7 +73,7 @@ class Config(_Strict):
 
 
 def load_config(name: str | Path, *, preset: str = "full", overrides: Sequence[str] = ()) -> Config:
-    """The config of an entry (`schnet-qm9.U0`) or of a YAML file, a preset and `a.b=c` laid over it.
+    """The config of an entry (`schnet-qm9.U0`) or a YAML file, with a preset and `a.b=c` over it.
 
     RequestError for an unknown name, preset or key (with the nearest), or a value out of range.
     """
@@ -86,7 +86,8 @@ def load_config(name: str | Path, *, preset: str = "full", overrides: Sequence[s
     else:
         entry, tag = registry.resolve(str(name))
         raw = registry.recipe(entry=entry, tag=tag)
-        where, full = str(registry.RECIPES / entry.recipe), f"{entry.name}.{tag}"
+        full = f"{entry.name}.{tag}"
+        where = f"config of {full}"
     presets = raw.pop("presets", None) or {}
     if preset != "full":
         if preset not in presets:
@@ -123,7 +124,7 @@ def _describe(model: BaseModel, prefix: str) -> Sequence[dict[str, Any]]:
             rows.extend(_describe(value, f"{prefix}{name}."))
             continue
         choices = getattr(field.annotation, "__args__", ())
-        bounds = [str(m) for m in field.metadata]
+        bounds = [_bound(m) for m in field.metadata]
         allowed = (
             " | ".join(map(str, choices))
             if choices and all(isinstance(c, str) for c in choices)
@@ -139,6 +140,12 @@ def _describe(model: BaseModel, prefix: str) -> Sequence[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _bound(limit: Any) -> str:
+    """A pydantic limit as people write it: `>= 0`."""
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+    return next((f"{s} {getattr(limit, n)}" for n, s in signs.items() if hasattr(limit, n)), "")
 
 
 def with_overrides(config: Config, values: Mapping[str, Any]) -> Config:

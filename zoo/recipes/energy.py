@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from zoo.batching.loader import PackLoader
 from zoo.batching.pack import Batch
 from zoo.batching.shape import FixedSize
 from zoo.batching.store import Store
+from zoo.chem.checks import spans
 from zoo.datasets import qm9
 from zoo.errors import RequestError, unknown
 from zoo.models.schnet import SchNet
@@ -91,7 +92,10 @@ class EnergyTask:
         if config.model.arguments.outputs != 1:
             raise RequestError("model.arguments.outputs is 1 in this recipe: one property a model")
         torch.manual_seed(config.train.seed)
-        self.module: nn.Module = SchNet(arguments=config.model.arguments)
+        self.device = torch.device(config.train.device)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise RequestError("train.device=cuda, and torch sees no GPU here")
+        self.module: nn.Module = SchNet(arguments=config.model.arguments).to(self.device)
         self.train_loader = self.loader("train", shuffle=True)
         smooth = partial(F.smooth_l1_loss, beta=config.loss_beta)
         self._criterion = _LOSSES.get(config.loss, smooth)
@@ -132,9 +136,9 @@ class EnergyTask:
 
         def one(batch: Batch) -> tuple[Tensor, Tensor]:
             with torch.no_grad():  # a thread's own setting
-                values = self.predict(module, batch)
+                values = self.predict(module, {k: v.to(self.device) for k, v in batch.items()})
             real = batch["graphs_mask"]
-            return batch["graph_id"][real].to(torch.int64), values[real, 0].double()
+            return batch["graph_id"][real].to(torch.int64), values.cpu()[real, 0].double()
 
         ids, values = zip(*lane_map(one, self.loader(split)), strict=True)
         index, scaled = replicas.gather(torch.cat(ids)), replicas.gather(torch.cat(values))
@@ -142,8 +146,25 @@ class EnergyTask:
         rows = index[order].numpy()
         return rows, self.data.labels.unscale(scaled[order].numpy(), rows)
 
+    def predictions_by(self, spec: Spec, split: str) -> tuple[np.ndarray, np.ndarray]:
+        """The same with the label scaling that weights carry, not the one fitted here."""
+        data = self.data
+        name = self.config.data.property
+        labels = data.labels.with_scaling(
+            z=data.store.node["z"],
+            node_ptr=data.store.node_ptr,
+            atom_refs=spec.atom_refs.get(name, {}),
+            mean=spec.scaling[name].mean,
+            std=spec.scaling[name].std,
+        )
+        self.data = replace(data, labels=labels)
+        return self.predictions(self.module, split)
+
     def evaluate(self, module: nn.Module, split: str) -> dict[str, float]:
-        rows, predicted = self.predictions(module, split)
+        return self.metrics(*self.predictions(module, split))
+
+    def metrics(self, rows: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+        """MAE, RMSE and R² of predictions for some graphs, in the property's unit."""
         return metrics(truth=self.data.labels.values[rows], predicted=predicted)
 
     @cached_property
@@ -164,19 +185,22 @@ class EnergyTask:
             scaling={name: Scaling(mean=data.labels.mean, std=data.labels.std, per_atom=False)},
             elements=data.labels.elements,
             ranges=self._ranges(),
-            extra={"split_sha256": data.split_sha256},
+            extra={"split_sha256": data.split_sha256, "geometry": qm9.GEOMETRY},
         )
 
     def _ranges(self) -> dict[str, list[float]]:
         """What the training split spans, for warnings about molecules unlike it."""
-        data = self.data
-        train = data.splits["train"]
-        sizes = data.store.nodes_per_graph()[train]
-        per_atom = data.labels.values[train] / sizes
-        return {
-            "atoms": [float(sizes.min()), float(sizes.max())],
-            "per_atom": [float(np.nanmin(per_atom)), float(np.nanmax(per_atom))],
-        }
+        store, train = self.data.store, self.data.splits["train"]
+        # The extremes of a large sample are extreme enough, and ten million graphs take minutes.
+        sample = train[:: max(1, len(train) // 20_000)]
+        ptr, z, pos = store.node_ptr, store.node["z"], store.node["pos"]
+        ranges = spans((z[ptr[g] : ptr[g + 1]], pos[ptr[g] : ptr[g + 1]]) for g in sample)
+        sizes = store.nodes_per_graph()[train]
+        per_atom = self.data.labels.values[train] / sizes
+        ranges["atoms"] = [float(sizes.min()), float(sizes.max())]
+        name = self.config.data.property
+        ranges[f"per_atom/{name}"] = [float(np.nanmin(per_atom)), float(np.nanmax(per_atom))]
+        return ranges
 
 
 def metrics(*, truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +30,31 @@ class Labels:
         """Scaled values of some graphs -> the property's unit (float64)."""
         unscaled: np.ndarray = self.offset[rows] + self.mean + self.std * scaled
         return unscaled
+
+    def with_scaling(
+        self,
+        *,
+        z: np.ndarray,
+        node_ptr: np.ndarray,
+        atom_refs: Mapping[str, float],
+        mean: float,
+        std: float,
+    ) -> Labels:
+        """The same values under a scaling that was fitted elsewhere."""
+        from ase.data import atomic_numbers
+
+        shares = np.zeros(256)
+        for symbol, share in atom_refs.items():
+            shares[atomic_numbers[symbol]] = share
+        offset = np.add.reduceat(shares[z], node_ptr[:-1].astype(np.int64))
+        return replace(
+            self,
+            offset=offset,
+            scaled=((self.values - offset - mean) / std).astype(np.float32)[:, None],
+            atom_refs=dict(atom_refs),
+            mean=mean,
+            std=std,
+        )
 
 
 def fit_labels(

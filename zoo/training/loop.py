@@ -139,11 +139,14 @@ def _step(
     """One optimiser step over some packs; returns the mean loss over all replicas' real labels."""
     task, progress = state.task, state.progress
     task.module.train()
+    device = next(module.parameters()).device
+    packs = [{name: value.to(device) for name, value in pack.items()} for pack in packs]
     hooked = isinstance(module, DistributedDataParallel) or settings.backend != "eager"
+    hooked = hooked or device.type != "cpu"
     gradients = _gradients_in_turn if hooked else _gradients_in_lanes
     totals = gradients(module, loss, packs, settings.precision == "bf16")
     replicas.total(totals)
-    total, count_all = totals.tolist()
+    total, count_all = float(totals[0]), float(totals[1])
     if not math.isfinite(total):
         ids = torch.cat([b["graph_id"][b["graphs_mask"]] for b in packs]).tolist()
         shown = ", ".join(map(str, ids[:12])) + (" ..." if len(ids) > 12 else "")
@@ -155,7 +158,7 @@ def _step(
     parameters = [p for p in task.module.parameters() if p.grad is not None]
     # Gradients are sums (averaged over replicas): make them the mean over all real labels.
     scale = replicas.count() / max(count_all, 1.0)
-    torch._foreach_mul_([p.grad for p in parameters], scale)
+    torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], scale)
     torch.nn.utils.clip_grad_norm_(parameters, settings.clip_norm, foreach=True)
     state.optimiser.step()
     state.optimiser.zero_grad(set_to_none=True)

@@ -17,7 +17,10 @@ def make_optimiser(*, module: nn.Module, settings: TrainSettings) -> torch.optim
     """AdamW whose weight decay leaves vectors (biases, norms) alone."""
     matrices = [p for p in module.parameters() if p.ndim >= 2]
     vectors = [p for p in module.parameters() if p.ndim < 2]
-    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(
         [g for g in groups if g["params"]],
         lr=settings.lr,
@@ -54,7 +57,8 @@ def make_average(*, module: nn.Module, settings: TrainSettings) -> AveragedModel
     """The exponential moving average of the weights, or None when switched off."""
     if settings.ema_decay == 0:
         return None
-    return AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(settings.ema_decay))
+    update = get_ema_multi_avg_fn(settings.ema_decay)  # type: ignore[no-untyped-call]
+    return AveragedModel(module, multi_avg_fn=update)
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer) -> tuple[dict[str, Tensor], Any]:

@@ -14,10 +14,17 @@ Format = Callable[[Mapping[str, float]], str]
 class Display:
     """Progress of one run. `describe` turns an epoch's numbers into a line with units."""
 
-    def __init__(self, *, describe: Format | None = None, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        describe: Format | None = None,
+        stream: TextIO | None = None,
+        quiet: bool = False,
+    ) -> None:
         self._stream = stream or sys.stderr
+        self._quiet = quiet
         self._describe = describe or _plain
-        self._terminal = self._stream.isatty()
+        self._terminal = self._stream.isatty() and not quiet
         self._bar: Any = None
         self._task: Any = None
         self._title = ""
@@ -25,6 +32,8 @@ class Display:
 
     def say(self, line: str) -> None:
         """One line for the reader, above the bar."""
+        if self._quiet:
+            return
         if self._bar:
             self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
         else:

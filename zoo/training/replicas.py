@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.multiprocessing.spawn import spawn as spawn_processes
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -34,7 +35,7 @@ def wrap(module: nn.Module) -> nn.Module:
 def without_sync(module: nn.Module) -> contextlib.AbstractContextManager[None]:
     """Skip the averaging: for all but the last pack of an accumulated step."""
     if isinstance(module, DistributedDataParallel):
-        return module.no_sync()  # type: ignore[no-untyped-call,no-any-return]
+        return module.no_sync()
     return contextlib.nullcontext()
 
 
@@ -70,9 +71,8 @@ def spawn(work: Callable[..., Any], *args: Any, replicas: int) -> None:
     threads = max(1, torch.get_num_threads() // replicas)
     with tempfile.TemporaryDirectory() as folder:
         store = str(Path(folder) / "group")
-        torch.multiprocessing.spawn(  # type: ignore[no-untyped-call]
-            _main, (replicas, store, threads, work, args), nprocs=replicas
-        )
+        everything = (replicas, store, threads, work, args)
+        spawn_processes(_main, everything, nprocs=replicas)  # type: ignore[no-untyped-call]
 
 
 def join_torchrun() -> bool:

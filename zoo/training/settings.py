@@ -33,6 +33,7 @@ class TrainSettings(BaseModel):
         "float32", description="of matrix products (weights stay float32)"
     )
     backend: Literal["eager", "inductor"] = Field("eager", description="what runs a step")
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where a step runs")
     replicas: int = Field(1, ge=1, description="data-parallel processes")
     checkpoint_steps: int = Field(
         500, ge=1, description="steps between checkpoints (also one each epoch)"

@@ -23,10 +23,15 @@ class Task(Protocol):
     """
 
     module: nn.Module
-    train_loader: Loader
-    spec: Spec
     select: str
     """The validation metric that picks the best epoch (smaller is better)."""
+
+    @property
+    def train_loader(self) -> Loader: ...
+
+    @property
+    def spec(self) -> Spec:
+        """What the weight file says of itself."""
 
     def loss(self, module: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]: ...
 

@@ -1,0 +1,247 @@
+"""The `zoo` command: parse, call the face, print; commands import what they need when they run."""
+
+from __future__ import annotations
+
+import json as _json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import zoo
+from zoo.errors import RequestError, ZooError
+
+app = typer.Typer(
+    name="zoo",
+    help="Scientific graph neural networks by name: run, evaluate, predict, export.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+Name = Annotated[str, typer.Argument(help="An entry, such as schnet-qm9 or schnet-qm9.homo.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(help="Overrides such as train.lr=5e-4.", metavar="[K=V]...")
+]
+
+
+def _emit(value: Any, *, json: bool, text: Callable[[], str]) -> None:
+    print(_json.dumps(value, indent=1, default=str) if json else text())
+
+
+@app.command("ls")
+def ls(
+    pattern: Annotated[str, typer.Argument(help="A glob, such as '*qm9*'.")] = "*",
+    json: Json = False,
+) -> None:
+    """List entries; those with trained weights are marked."""
+    from zoo import cli_text
+
+    rows = cli_text.entries(zoo.list(pattern))
+    if not rows:
+        raise RequestError(f"no entry matches {pattern!r}; `zoo ls` lists all of them")
+    _emit({"entries": rows}, json=json, text=lambda: cli_text.listing(rows))
+
+
+@app.command("show")
+def show(name: Name, json: Json = False) -> None:
+    """Show an entry's card: data, units, licence, target, measured results, weights, limits."""
+    from zoo import cli_text
+
+    card = zoo.card(name)
+    _emit(card.as_dict(), json=json, text=lambda: cli_text.card(card))
+
+
+@app.command("config")
+def config(
+    name: Annotated[str, typer.Argument(help="An entry or a YAML file.")],
+    overrides: Overrides = None,
+    preset: Annotated[str, typer.Option(help="smoke, quick or full.")] = "full",
+    json: Json = False,
+) -> None:
+    """Print every field of a recipe: value, default, allowed values, meaning."""
+    from zoo import cli_text
+    from zoo.recipes.config import describe, load_config
+
+    resolved = load_config(name, preset=preset, overrides=overrides or [])
+    rows = describe(resolved)
+    _emit({"entry": resolved.entry, "fields": rows}, json=json, text=lambda: cli_text.fields(rows))
+
+
+@app.command("cp")
+def cp(name: Name, folder: Path, json: Json = False) -> None:
+    """Copy an entry's recipe to FOLDER, to be edited and run by path."""
+    from zoo import registry
+    from zoo.files import replace_file
+
+    entry, _ = registry.resolve(name)
+    out = folder / entry.recipe
+    if out.exists():
+        raise RequestError(f"{out} exists already; move it away first")
+    replace_file(out, (registry.RECIPES / entry.recipe).read_bytes())
+    _emit({"file": str(out)}, json=json, text=lambda: f"{out}\nrun it with: zoo run {out}")
+
+
+@app.command("fetch")
+def fetch(
+    name: Annotated[str | None, typer.Argument(help="An entry.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All entries with weights.")] = False,
+    json: Json = False,
+) -> None:
+    """Make sure that weights are on this machine, verified."""
+    if everything == (name is not None):
+        raise RequestError("name one entry, or give --all")
+    names = zoo.list(weights=True) if everything else [str(name)]
+    found = {n: str(zoo.fetch(n)) for n in names}
+    _emit(
+        {"files": found},
+        json=json,
+        text=lambda: "\n".join(f"{n}: {path}" for n, path in found.items()) or "no entry has any",
+    )
+
+
+@app.command("run")
+def run(
+    name: Annotated[str, typer.Argument(help="An entry or a YAML file.")],
+    overrides: Overrides = None,
+    preset: Annotated[str, typer.Option(help="smoke, quick or full.")] = "full",
+    seed: Annotated[int | None, typer.Option(help="Same as train.seed=N.")] = None,
+    replicas: Annotated[int | None, typer.Option(help="Data-parallel processes.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Where the run lies.")] = None,
+    json: Json = False,
+) -> None:
+    """Train an entry's recipe, tracked by MLflow."""
+    from zoo import cli_text
+
+    chosen = [*(overrides or []), *([f"train.replicas={replicas}"] if replicas else [])]
+    result = zoo.run(name, *chosen, preset=preset, seed=seed, folder=folder)
+    _emit(result, json=json, text=lambda: cli_text.result(result))
+
+
+@app.command("resume")
+def resume(
+    folder: Annotated[Path, typer.Argument(help="A run's folder.")], json: Json = False
+) -> None:
+    """Go on with a run from its last checkpoint, to the bit."""
+    from zoo import cli_text
+
+    result = zoo.resume(folder)
+    _emit(result, json=json, text=lambda: cli_text.result(result))
+
+
+@app.command("evaluate")
+def evaluate(
+    name: Annotated[str, typer.Argument(help="An entry, weight file, checkpoint or run.")],
+    overrides: Overrides = None,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    json: Json = False,
+) -> None:
+    """Metrics of trained weights over a whole split."""
+    from zoo import cli_text
+
+    result = zoo.evaluate(name, *(overrides or []), split=split)
+    _emit(result, json=json, text=lambda: cli_text.result(result))
+
+
+@app.command("predict")
+def predict(
+    name: Annotated[str, typer.Argument(help="An entry, weight file, checkpoint or run.")],
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="CSV, SDF, extxyz or a SMILES.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help=".csv or .parquet")] = None,
+    smiles: Annotated[str | None, typer.Option(help="The column with SMILES.")] = None,
+    on_error: Annotated[str, typer.Option(help="nan, skip or raise.")] = "nan",
+    seconds: Annotated[float, typer.Option(help="Time limit of a conformer.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Seed of conformers.")] = 0,
+    json: Json = False,
+) -> None:
+    """Predict for molecules; invalid rows are reported, none is lost."""
+    from zoo import cli_text
+    from zoo.recipes.predictions import predict_file
+
+    model = zoo.load(name)
+    options: dict[str, Any] = {
+        "smiles": smiles,
+        "on_error": on_error,
+        "conformer_seconds": seconds,
+        "seed": seed,
+    }
+    if out is None:
+        frame = model.predict(source, **options)
+        records = _json.loads(frame.to_json(orient="records"))
+        _emit({"predictions": records}, json=json, text=lambda: cli_text.frame(frame))
+        return
+    report = predict_file(model=model, source=source, out=out, **options)
+    summary = {
+        "file": str(out),
+        "rows": report.rows,
+        "invalid": report.refused,
+        "report": str(report.path) if report.problems else None,
+    }
+    _emit(summary, json=json, text=lambda: f"{out}: {report.summary()}")
+
+
+@app.command("doctor")
+def doctor(json: Json = False) -> None:
+    """Say what works on this machine and what is missing."""
+    from zoo import cli_text, doctor
+
+    found = doctor.examine()
+    _emit(found, json=json, text=lambda: cli_text.doctor(found))
+    if not found["ok"]:
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Entry point: runs a command and turns errors into one to three lines and an exit code."""
+    # Idle operator threads must sleep, not spin: lanes use their cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _add_bench()
+    try:
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except Exception as error:
+        sys.exit(_explain(error))
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        sys.exit(130)
+
+
+def _explain(error: Exception) -> int:
+    """Print an error for people (and for --json, an object); returns the exit code."""
+    import click
+
+    if os.environ.get("ZOO_DEBUG") == "1":
+        raise error
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    if isinstance(error, click.exceptions.Exit | click.exceptions.Abort):
+        return getattr(error, "exit_code", 1)
+    if isinstance(error, ZooError):
+        code, text = error.exit_code, str(error)
+    else:
+        code = 1
+        first = str(error).strip().split("\n")[0]
+        text = f"unexpected {type(error).__name__}: {first}\nZOO_DEBUG=1 shows where it came from"
+    if "--json" in sys.argv:
+        print(_json.dumps({"error": text, "exit_code": code}))
+    print(f"error: {text}", file=sys.stderr)
+    return code
+
+
+def _add_bench() -> None:
+    """Attach `zoo bench ...`, only where it is asked for: it is many imports."""
+    if len(sys.argv) > 1 and sys.argv[1] in ("bench", "--help", "-h"):
+        from zoo.bench.commands import app as bench
+
+        app.add_typer(bench, name="bench")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""What the commands print for people."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from zoo import registry
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def entries(names: Sequence[str]) -> list[dict[str, Any]]:
+    """A row per entry and tag."""
+    rows = []
+    for name in names:
+        entry, tag = registry.resolve(name)
+        block = entry.tags[tag]
+        rows.append(
+            {
+                "name": name,
+                "weights": block.weights is not None,
+                "measured": dict(block.measured),
+                "summary": entry.summary,
+                "default": tag == next(iter(entry.tags)),
+            }
+        )
+    return rows
+
+
+def listing(rows: Sequence[Mapping[str, Any]]) -> str:
+    width = max(len(r["name"]) for r in rows)
+    lines: list[str] = []
+    last = ""
+    for row in rows:
+        if row["summary"] != last:
+            last = row["summary"]
+            lines += ["", last] if lines else [last]
+        weights = "weights" if row["weights"] else "recipe "
+        measured = ", ".join(f"{k} {v:.4g}" for k, v in row["measured"].items())
+        default = f"= {row['name'].partition('.')[0]}" if row["default"] else ""
+        lines.append(f"  {row['name']:<{width}}  {weights}  {measured} {default}".rstrip())
+    return "\n".join(lines)
+
+
+def card(card: registry.Card) -> str:
+    """A card as a page."""
+    data = card.dataset
+    lines = [card.name, f"  {card.summary}", ""]
+    rows = [
+        ("predicts", _predicts(card)),
+        ("model", f"{card.architecture}, recipe {card.task}"),
+        ("data", f"{data.title} ({data.licence})"),
+        ("cite", data.citation),
+        ("counts", ", ".join(f"{v:,} {k}" for k, v in data.counts.items())),
+    ]
+    if card.target:
+        t = card.target
+        rows.append(
+            ("published", f"{t['metric']} {t['value']} {t.get('unit', '')} ({t['source']})")
+        )
+        rows.append(("protocol", str(t["protocol"])))
+    measured = ", ".join(f"{k} {v:.4g}" for k, v in card.measured.items())
+    rows.append(("measured", f"{measured} ({card.measured_on})" if measured else "not yet"))
+    if card.weights:
+        w = card.weights
+        rows.append(("weights", f"{w.file}, {w.size / 1e6:.1f} MB, {w.licence}"))
+        rows.append(("sha256", w.sha256))
+        rows.append(("mirrors", ", ".join(w.mirrors) or "none: it comes with the package"))
+    else:
+        rows.append(("weights", "none yet: train them with `zoo run " + card.name + "`"))
+    rows += [("note", limit) for limit in card.limits]
+    return "\n".join(lines + _aligned(rows))
+
+
+def _aligned(rows: Sequence[tuple[str, str]]) -> list[str]:
+    width = max(len(k) for k, _ in rows)
+    room = max(40, min(shutil.get_terminal_size().columns, 110) - width - 4)
+    lines = []
+    for key, value in rows:
+        first, *more = textwrap.wrap(value, room, break_on_hyphens=False) or [""]
+        lines.append(f"  {key:<{width}}  {first}")
+        lines += [f"  {'':<{width}}  {line}" for line in more]
+    return lines
+
+
+def fields(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A config, a line per field, with what it means below."""
+    width = max(len(r["key"]) for r in rows)
+    lines = []
+    for row in rows:
+        notes = [row["meaning"]]
+        if row["allowed"]:
+            notes.append(f"allowed: {row['allowed']}")
+        if row["default"] is not None and row["default"] != row["value"]:
+            notes.append(f"default: {row['default']}")
+        lines.append(f"{row['key']:<{width}}  {row['value']}")
+        lines.append(f"{'':<{width}}    {'; '.join(n for n in notes if n)}")
+    return "\n".join(lines)
+
+
+def result(result: Mapping[str, Any]) -> str:
+    """The figures of a run or an evaluation."""
+    units = result["units"]
+    lines = []
+    for split, metrics in result["metrics"].items():
+        values = [f"{k} {v:.5g} {units.get(k, '')}".rstrip() for k, v in metrics.items()]
+        lines.append(f"{result['entry']} {split}: " + ", ".join(values))
+    speed = result.get("train_graphs_per_s")
+    if speed:
+        lines.append(f"{speed:,.0f} graphs/s in training, {result['wall_s']:,.0f} s in all")
+    lines.append(f"weights: {result['checkpoint']}")
+    return "\n".join(lines)
+
+
+def frame(frame: pd.DataFrame) -> str:
+    """A table of predictions on a terminal."""
+    shown = frame.drop(columns=[c for c in ("reason", "warning") if not frame[c].any()])
+    notes = []
+    if "warning" in shown:
+        notes = [f"warning: {w}" for w in dict.fromkeys(frame["warning"]) if w]
+        shown = shown.drop(columns="warning")
+    return "\n".join([shown.to_string(index=False), *notes])
+
+
+def doctor(found: Mapping[str, Any]) -> str:
+    lines = []
+    for check in found["checks"]:
+        mark = {"ok": "ok     ", "missing": "missing", "bad": "BAD    "}[check["state"]]
+        lines.append(f"{mark}  {check['name']}: {check['says']}")
+    return "\n".join(lines)
+
+
+def _predicts(card: registry.Card) -> str:
+    known = {p.name: p for p in card.dataset.properties}
+    lines = []
+    for name in card.predicts:
+        p = known.get(name)
+        reference = f"; {p.reference}" if p and p.reference else ""
+        lines.append(f"{name} [{p.unit}]: {p.description}{reference}" if p else name)
+    return ", ".join(lines)

@@ -1,0 +1,57 @@
+"""From a name to a module or a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from zoo import artifact, hub, registry
+from zoo.errors import RequestError, WeightsError, unknown
+from zoo.models.schnet import SchNet, SchNetArguments
+from zoo.recipes.energy_model import EnergyModel, load_energy_model
+
+_ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
+    "schnet": lambda given: SchNet(
+        arguments=registry.validate(SchNetArguments, given, where="schnet")
+    ),
+}
+_TASKS: dict[str, Callable[[Path], EnergyModel]] = {"energy": load_energy_model}
+
+
+def create(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
+    """See `zoo.create`."""
+    if architecture not in _ARCHITECTURES:
+        raise unknown(kind="architecture", name=architecture, known=_ARCHITECTURES)
+    return _ARCHITECTURES[architecture](arguments)
+
+
+def load(name: str | Path) -> EnergyModel:
+    """See `zoo.load`."""
+    path = find_weights(name)
+    task = artifact.read_spec(path).task
+    if task not in _TASKS:
+        raise WeightsError(f"{path} is for the task {task!r}, which this gnn-zoo doesn't know")
+    return _TASKS[task](path)
+
+
+def find_weights(name: str | Path) -> Path:
+    """The weight file meant by an entry's name, a file, a checkpoint or a run directory."""
+    text = str(name)
+    if (
+        isinstance(name, Path)
+        or "/" in text
+        or text.endswith(".safetensors")
+        or Path(text).is_dir()
+    ):
+        return artifact.weights_path(Path(name).expanduser())
+    entry, tag = registry.resolve(text)
+    weights = entry.tags[tag].weights
+    if weights is None:
+        raise RequestError(
+            f"{entry.name}.{tag} has no trained weights yet\n"
+            f"train it with `zoo run {entry.name}.{tag}`; `zoo ls` shows which entries have weights"
+        )
+    return hub.locate(weights=weights)

@@ -1,0 +1,166 @@
+"""Predictions as tables: rows in input order, units in the column names, nothing lost silently."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zoo.chem.checks import check_rows
+from zoo.chem.molecule import Molecule
+from zoo.chem.read import Molecules, read_molecules
+from zoo.chem.report import Report, enforce, report_path
+from zoo.errors import DataError, RequestError
+from zoo.files import disk
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from zoo.recipes.energy_model import EnergyModel
+
+ROWS = 2048
+"""Input rows in memory at a time: a file of any length needs no more."""
+
+
+def predict_frames(
+    *,
+    model: EnergyModel,
+    source: Any,
+    smiles: str | None,
+    on_error: str,
+    conformer_seconds: float,
+    seed: int,
+    report: Report | None = None,
+) -> Iterator[pd.DataFrame]:
+    """Predictions of `ROWS` input rows at a time, each with the same columns."""
+    molecules = read(source, smiles=smiles, conformer_seconds=conformer_seconds, seed=seed)
+    if report is not None:
+        for problem in molecules.problems:
+            report.add(problem)
+    checked = check_rows(molecules, spec=model.spec)
+    rows = enforce(checked, on_error=on_error, where=molecules.where, report=report)  # type: ignore[arg-type]
+    names = molecules.names
+    empty = True
+    while chunk := list(islice(rows, ROWS)):
+        empty = False
+        yield _frame(model, chunk, names)
+    if empty:
+        yield _frame(model, [], names)
+
+
+def read(
+    source: Any, *, smiles: str | None = None, conformer_seconds: float = 10.0, seed: int = 0
+) -> Molecules:
+    """The input's molecules; also PyG's `Data` and `Batch`, which hold z and pos."""
+    return read_molecules(
+        _from_pyg(source), smiles=smiles, conformer_seconds=conformer_seconds, seed=seed
+    )
+
+
+def _from_pyg(source: Any) -> Any:
+    items = source if isinstance(source, list) else [source]
+    if not items or not all(type(i).__module__.startswith("torch_geometric") for i in items):
+        return source
+    from ase import Atoms
+
+    graphs = [g for item in items for g in (item.to_data_list() if "ptr" in item else [item])]
+    if any(getattr(g, "z", None) is None or g.pos is None for g in graphs):
+        raise RequestError("PyG graphs need atomic numbers `z` and positions `pos` (Å)")
+    return [Atoms(numbers=g.z.cpu().numpy(), positions=g.pos.cpu().numpy()) for g in graphs]
+
+
+def valid_molecules(
+    model: EnergyModel, source: Any, *, smiles: str | None
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Every molecule of an input; DataError for the first that can't be used."""
+    molecules = read(source, smiles=smiles)
+    rows = enforce(check_rows(molecules, spec=model.spec), on_error="raise", where=molecules.where)
+    return [(m.numbers, m.positions) for m in rows]
+
+
+def _frame(model: EnergyModel, chunk: list[Molecule], names: Iterable[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    valid = [m for m in chunk if m.valid]
+    values = np.full(len(chunk), np.nan)
+    values[[m.valid for m in chunk]] = model.values([(m.numbers, m.positions) for m in valid])
+    columns: dict[str, Any] = {name: [m.columns.get(name) for m in chunk] for name in names}
+    taken = [model.column, "valid", "reason", "warning"]
+    # An input that has such a column itself keeps it, under a name that tells them apart.
+    columns = {f"{n} (input)" if n in taken else n: v for n, v in columns.items()}
+    return pd.DataFrame(
+        {
+            **columns,
+            model.column: values,
+            "valid": np.array([m.valid for m in chunk], bool),
+            "reason": pd.array([m.reason for m in chunk], dtype="str"),
+            "warning": pd.array(["; ".join(m.warnings) for m in chunk], dtype="str"),
+        }
+    )
+
+
+def predict_file(
+    *,
+    model: EnergyModel,
+    source: Any,
+    out: Path,
+    smiles: str | None = None,
+    on_error: str = "nan",
+    conformer_seconds: float = 10.0,
+    seed: int = 0,
+) -> Report:
+    """Write predictions to a .csv or .parquet file, and invalid rows to `<out>.report.csv`.
+
+    The file appears when it is whole. RequestError for another kind of file, UnavailableError
+    naming the path where it can't be written.
+    """
+    if out.suffix not in (".csv", ".parquet"):
+        raise RequestError(f"cannot write {out}: its name should end in .csv or .parquet")
+    partial = out.with_name(f".{out.name}.partial-{os.getpid()}")
+    report = Report(report_path(out))
+    with disk(out), report:
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            frames = predict_frames(
+                model=model,
+                source=source,
+                smiles=smiles,
+                on_error=on_error,
+                conformer_seconds=conformer_seconds,
+                seed=seed,
+                report=report,
+            )
+            (_write_csv if out.suffix == ".csv" else _write_parquet)(frames, partial)
+            os.replace(partial, out)
+        finally:
+            partial.unlink(missing_ok=True)
+    return report
+
+
+def _write_csv(frames: Iterator[pd.DataFrame], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        for number, frame in enumerate(frames):
+            frame.to_csv(file, index=False, header=number == 0)
+
+
+def _write_parquet(frames: Iterator[pd.DataFrame], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    first = next(frames)
+    table = pa.Table.from_pandas(first, preserve_index=False)
+    with closing(pq.ParquetWriter(path, table.schema)) as writer:
+        writer.write_table(table)
+        for frame in frames:
+            try:
+                writer.write_table(pa.Table.from_pandas(frame, schema=table.schema, safe=False))
+            except pa.ArrowInvalid as error:
+                raise DataError(
+                    f"a column changes its type within the input: {error}\n"
+                    "write a .csv file instead"
+                ) from error

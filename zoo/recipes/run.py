@@ -1,0 +1,269 @@
+"""A training run from config to result: data, loop, best weights, test, plots, MLflow."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from zoo import artifact
+from zoo.errors import RequestError
+from zoo.files import replace_file
+from zoo.recipes.config import Config
+from zoo.recipes.energy import EnergyTask, open_data
+from zoo.training import replicas
+from zoo.training.loop import TrainingResult, train
+from zoo.training.memory import PeakMemory
+from zoo.training.progress import Display
+from zoo.training.tracking import NoTracker, Tracker, Tracking, known_run, versions
+
+CONFIG, RESULT = "config.json", "result.json"
+
+
+def new_folder(config: Config) -> Path:
+    """A folder for a run: `runs/<entry>-s<seed>-<time>-<random>` where the command was given."""
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    name = f"{config.entry}-s{config.train.seed}-{stamp}-{secrets.token_hex(2)}"
+    return Path("runs") / name
+
+
+def read_config(folder: Path) -> Config:
+    """The config that a run was started with (RequestError where there is no run)."""
+    path = folder / CONFIG
+    try:
+        return Config.model_validate_json(path.read_text())
+    except OSError as error:
+        raise RequestError(f"no run at {folder}: {CONFIG} is missing") from error
+    except ValueError as error:
+        raise RequestError(f"{path} is no config of this version of gnn-zoo: {error}") from error
+
+
+def run(
+    *,
+    config: Config,
+    folder: Path,
+    resume: bool = False,
+    after_step: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Train a config in `folder` and return the result, which also stands in `result.json`."""
+    if not resume:
+        replace_file(folder / CONFIG, config.model_dump_json(indent=1).encode())
+    elif not (folder / "checkpoints").exists():
+        resume = False  # stopped before its first checkpoint: from the beginning
+    joined = replicas.join_torchrun()
+    if config.train.replicas > 1 and not joined:
+        replicas.spawn(_work, config, folder, resume, after_step, replicas=config.train.replicas)
+    else:
+        _work(config, folder, resume, after_step)
+    result: dict[str, Any] = json.loads((folder / RESULT).read_text())
+    return result
+
+
+def _work(
+    config: Config, folder: Path, resume: bool, after_step: Callable[[int], None] | None
+) -> None:
+    """One process of a run; the first of its replicas tracks, plots and writes the result."""
+    began = time.monotonic()
+    main = replicas.rank() == 0
+    data = open_data(config)
+    task = EnergyTask(config=config, data=data)
+    with PeakMemory() as memory, _display(config, main) as display, _tracker(config, folder) as log:
+        log.params(config.model_dump(mode="json"))
+        log.tags({**versions(), "split_sha256": data.split_sha256, "folder": str(folder)})
+        log.dataset(name=config.data.adapter, digest=data.store.digest)
+        trained = train(
+            task=task,
+            settings=config.train,
+            folder=folder,
+            tracker=log,
+            display=display,
+            resume=resume,
+            after_step=after_step,
+        )
+        _, best = artifact.read_weights(artifact.weights_path(folder / "checkpoints" / "best"))
+        module = trained.state.evaluated
+        module.load_state_dict(best)
+        predicted = {split: task.predictions(module, split) for split in ("valid", "test")}
+        metrics = {split: task.metrics(*predicted[split]) for split in predicted}
+        if not main:
+            return
+        result = _result(config, task, trained, metrics, folder)
+        result["peak_rss_anon_mb"] = round(memory.read(), 1)
+        plots = _plots(folder, task, trained, predicted["test"])
+        log.metrics(
+            {f"{split}/{k}": v for split, m in metrics.items() for k, v in m.items()}
+            | {"train_graphs_per_s": trained.graphs_per_s or float("nan")},
+            step=trained.state.progress.step,
+        )
+        for path in plots:
+            log.artifact(path, folder="plots")
+        log.artifact(folder / "checkpoints" / "best", folder="checkpoint")
+        _log_model(log, folder, task)
+        result["run_id"] = log.run_id
+        result["wall_s"] = round(time.monotonic() - began, 1)
+        replace_file(folder / RESULT, json.dumps(result, indent=1).encode())
+        log.artifact(folder / RESULT)
+        _closing_words(display, config, result, folder, log)
+
+
+def _display(config: Config, main: bool) -> Display:
+    unit = ""
+    if main:
+        from zoo.datasets.qm9 import FACTS
+
+        unit = FACTS.property(config.data.property).unit
+
+    def describe(row: Any) -> str:
+        return (
+            f"train loss {row['train/loss']:.4g}, valid MAE {_with_unit(row['valid/mae'], unit)}, "
+            f"lr {row['lr']:.2g}"
+        )
+
+    return Display(describe=describe, quiet=not main)
+
+
+def _with_unit(value: float, unit: str) -> str:
+    if unit == "eV" and abs(value) < 1:
+        return f"{1000 * value:.1f} meV"
+    return f"{value:.4g} {unit}".rstrip()
+
+
+def _tracker(config: Config, folder: Path) -> Tracking:
+    if replicas.rank() != 0 or not config.train.tracking:
+        return NoTracker()
+    return Tracker(
+        experiment=config.entry,
+        run_name=folder.name,
+        folder=folder,
+        run_id=known_run(folder),
+    )
+
+
+def _result(
+    config: Config,
+    task: EnergyTask,
+    trained: TrainingResult,
+    metrics: dict[str, dict[str, float]],
+    folder: Path,
+) -> dict[str, Any]:
+    unit = task.data.unit
+    progress = trained.state.progress
+    speed = trained.graphs_per_s
+    return {
+        "entry": config.entry,
+        "seed": config.train.seed,
+        "backend": config.train.backend,
+        "device": config.train.device,
+        "precision": config.train.precision,
+        "replicas": replicas.count(),
+        "threads": torch.get_num_threads(),
+        "epochs": len(progress.history),
+        "best_epoch": progress.best_epoch,
+        "steps": progress.step,
+        "metrics": metrics,
+        "units": {"mae": unit, "rmse": unit, "r2": ""},
+        "split_sha256": task.data.split_sha256,
+        "batch_shape": task.data.shape.__dict__,
+        "packing_efficiency": task.train_loader.efficiency(),
+        "train_graphs_per_s": None if speed is None else round(speed, 1),
+        "checkpoint": str(folder / "checkpoints" / "best"),
+        "folder": str(folder),
+    }
+
+
+def _plots(
+    folder: Path,
+    task: EnergyTask,
+    trained: TrainingResult,
+    test: tuple[np.ndarray, np.ndarray],
+) -> list[Path]:
+    from zoo.training import plots
+
+    rows, predicted = test
+    data = task.data
+    name, unit = task.config.data.property, data.unit
+    out = folder / "plots"
+    truth = data.labels.values[rows]
+    # Totals lie on a line whatever the model does; what it learnt is the part above the atoms'.
+    offset = data.labels.offset[rows]
+    shown = f"{name} less the atoms' shares" if data.labels.atom_refs else name
+    filling = task.train_loader.filling()
+    return [
+        plots.save_learning_curve(
+            path=out / "learning-curve.png",
+            history=trained.state.progress.history,
+            metric="mae",
+            unit=unit,
+        ),
+        plots.save_parity(
+            path=out / "parity.png",
+            truth=truth - offset,
+            predicted=predicted - offset,
+            name=shown,
+            unit=unit,
+        ),
+        plots.save_error_by_size(
+            path=out / "error-by-size.png",
+            sizes=data.store.nodes_per_graph()[rows],
+            errors=predicted - truth,
+            unit=unit,
+        ),
+        plots.save_batch_filling(
+            path=out / "batch-filling.png",
+            nodes_filling=filling["nodes"],
+            edges_filling=filling["edges"],
+            graphs=filling["graphs"],
+        ),
+    ]
+
+
+def _log_model(log: Tracking, folder: Path, task: EnergyTask) -> None:
+    """The MLflow model: a script that loads the weight file, nothing pickled."""
+    from importlib.metadata import version
+
+    weights = artifact.weights_path(folder / "checkpoints" / "best")
+    spec = task.spec
+    column = f"{spec.properties[0].name} [{spec.properties[0].unit}]"
+    log.model(
+        script=Path(__file__).parents[1] / "serving.py",
+        artifacts={"weights": weights},
+        signature={
+            "inputs": [{"name": "smiles", "type": "string"}],
+            "outputs": [
+                {"name": "smiles", "type": "string"},
+                {"name": column, "type": "double"},
+                {"name": "valid", "type": "boolean"},
+                {"name": "reason", "type": "string"},
+                {"name": "warning", "type": "string"},
+            ],
+        },
+        requirements=[f"gnn-zoo=={version('gnn-zoo')}"],
+    )
+
+
+def _closing_words(
+    display: Display, config: Config, result: dict[str, Any], folder: Path, log: Tracking
+) -> None:
+    test = result["metrics"]["test"]["mae"]
+    valid = result["metrics"]["valid"]["mae"]
+    unit = result["units"]["mae"]
+    display.say(
+        f"{config.entry}: test MAE {_with_unit(test, unit)}, valid MAE {_with_unit(valid, unit)} "
+        f"(best epoch {result['best_epoch']})"
+    )
+    if config.target and not config.data.synthetic:
+        published = _with_unit(config.target.value, config.target.unit or unit)
+        display.say(f"published: {published} ({config.target.source})")
+    display.say(f"checkpoint: {result['checkpoint']}")
+    display.say(f"plots: {folder / 'plots'}")
+    if log.uri:
+        store = f" --backend-store-uri {log.uri}" if log.uri.startswith("sqlite") else ""
+        where = "mlflow ui" + store if store else log.uri
+        display.say(f"tracked as run {result['run_id']}; look at it with: {where}")
