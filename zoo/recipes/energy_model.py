@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.artifact import Spec, read_weights
 from zoo.batching.pack import Batch, fill_batch, make_plan
@@ -207,9 +207,8 @@ def load_energy_model(path: Path) -> EnergyModel:
 
 def build_module(spec: Spec, tensors: Mapping[str, Tensor], *, where: str) -> SchNet:
     """The network of a spec with these weights."""
-    with torch.device("meta"):  # its initial values would only be overwritten
-        skeleton = SchNet(arguments=SchNetArguments(**spec.arguments))
-    expected = {name: value.shape for name, value in skeleton.state_dict().items()}
+    module = SchNet(arguments=SchNetArguments(**spec.arguments))
+    expected = {name: value.shape for name, value in module.state_dict().items()}
     if expected != {name: value.shape for name, value in tensors.items()}:
         raise WeightsError(
             f"{where}: its tensors are not those of the {spec.architecture} it names"
@@ -217,11 +216,6 @@ def build_module(spec: Spec, tensors: Mapping[str, Tensor], *, where: str) -> Sc
     module = SchNet(arguments=SchNetArguments(**spec.arguments))
     module.load_state_dict(dict(tensors))
     return module
-
-
-def create_module(**arguments: Any) -> nn.Module:
-    """A SchNet without trained weights."""
-    return SchNet(arguments=SchNetArguments(**arguments))
 
 
 def _store(molecules: Sequence[Molecule], *, dtype: Any) -> Store:

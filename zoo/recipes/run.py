@@ -199,7 +199,7 @@ def _plots(
         plots.save_learning_curve(
             path=out / "learning-curve.png",
             history=trained.state.progress.history,
-            metric="mae",
+            metric="valid/mae",
             unit=unit,
         ),
         plots.save_parity(
@@ -219,7 +219,7 @@ def _plots(
             path=out / "batch-filling.png",
             nodes_filling=filling["nodes"],
             edges_filling=filling["edges"],
-            graphs=filling["graphs"],
+            graphs=filling["graphs"] * data.shape.graphs,
         ),
     ]
 

@@ -1,0 +1,85 @@
+"""`zoo bench ...`: speed and memory, measured against a peer where there is one."""
+
+from __future__ import annotations
+
+import json as _json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from zoo.errors import RequestError
+
+app = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+Force = Annotated[bool, typer.Option(help="Measure although other work uses the cores.")]
+Name = Annotated[str, typer.Argument(help="An entry.")]
+Repeats = Annotated[int, typer.Option(help="Rounds in which the sides take turns.")]
+
+
+def _emit(result: dict[str, Any], *, json: bool, render: Callable[[dict[str, Any]], str]) -> None:
+    print(_json.dumps(result, indent=1) if json else render(result))
+
+
+@app.command("train")
+def train(
+    name: Name = "schnet-qm9",
+    against: Annotated[str, typer.Option(help="pyg, or none.")] = "pyg",
+    preset: Annotated[str, typer.Option(help="smoke, quick or full.")] = "full",
+    repeats: Repeats = 7,
+    seconds: Annotated[float, typer.Option(help="Length of a turn.")] = 2.0,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Training speed against PyTorch Geometric's own model."""
+    from zoo.bench import train
+
+    if against not in ("pyg", "none"):
+        raise RequestError(f"--against is pyg or none, not {against!r}")
+    result = train.bench_train(
+        name,
+        against="pyg" if against == "pyg" else None,
+        preset=preset,
+        repeats=repeats,
+        seconds=seconds,
+        force=force,
+    )
+    _emit(result, json=json, render=train.render)
+
+
+@app.command("batching")
+def batching(
+    name: Name = "schnet-qm9", repeats: Repeats = 7, force: Force = False, json: Json = False
+) -> None:
+    """Batch making against PyG's DataLoader, and how full packs are."""
+    from zoo.bench import batching
+
+    result = batching.bench_batching(name, repeats=repeats, force=force)
+    _emit(result, json=json, render=batching.render)
+
+
+@app.command("memory")
+def memory(
+    molecules: Annotated[int, typer.Option(help="Made-up molecules in the store.")] = 5_000_000,
+    steps: Annotated[int, typer.Option(help="Training steps.")] = 100,
+    folder: Annotated[Path | None, typer.Option(help="Where the store is written.")] = None,
+    json: Json = False,
+) -> None:
+    """Peak memory of training on a store larger than memory should have to hold."""
+    from zoo.bench import memory
+
+    result = memory.bench_memory(molecules=molecules, steps=steps, folder=folder)
+    _emit(result, json=json, render=memory.render)
+
+
+@app.command("startup")
+def startup(
+    name: Name = "schnet-qm9", repeats: Repeats = 9, force: Force = False, json: Json = False
+) -> None:
+    """Seconds of `import zoo`, `zoo ls` and `zoo.load`."""
+    from zoo.bench import startup
+
+    result = startup.bench_startup(name=name, repeats=repeats, force=force)
+    _emit(result, json=json, render=startup.render)
