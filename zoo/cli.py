@@ -146,6 +146,8 @@ def evaluate(
     from zoo import cli_text
 
     result = zoo.evaluate(name, *(overrides or []), split=split)
+    for warning in result["warnings"]:
+        print(f"warning: {warning}", file=sys.stderr)
     _emit(result, json=json, text=lambda: cli_text.result(result))
 
 

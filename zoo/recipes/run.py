@@ -75,6 +75,7 @@ def _work(
     data = open_data(config)
     task = EnergyTask(config=config, data=data)
     with PeakMemory() as memory, _display(config, main) as display, _tracker(config, folder) as log:
+        display.say(_opening_words(config, task, folder))
         log.params(config.model_dump(mode="json"))
         log.tags({**versions(), "split_sha256": data.split_sha256, "folder": str(folder)})
         log.dataset(name=config.data.adapter, digest=data.store.digest)
@@ -245,6 +246,16 @@ def _log_model(log: Tracking, folder: Path, task: EnergyTask) -> None:
             ],
         },
         requirements=[f"gnn-zoo=={version('gnn-zoo')}"],
+    )
+
+
+def _opening_words(config: Config, task: EnergyTask, folder: Path) -> str:
+    data = task.data
+    sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in data.splits.items())
+    made_up = "made-up " if config.data.synthetic else ""
+    return (
+        f"{config.entry}: {made_up}molecules {sizes}; packs of about {config.batch.graphs} in "
+        f"{data.shape.nodes} nodes, {data.shape.edges} edges; run folder {folder}"
     )
 
 

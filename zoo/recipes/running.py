@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from zoo import artifact, registry
+from zoo.chem.checks import check_energy_units
 from zoo.errors import RequestError, unknown
 from zoo.recipes.building import find_weights
 from zoo.recipes.config import Config, load_config, with_overrides
-from zoo.recipes.energy import EnergyTask, open_data
+from zoo.recipes.energy import EnergyData, EnergyTask, open_data
 from zoo.recipes.run import new_folder, read_config, run
 from zoo.training.memory import PeakMemory
 
@@ -60,6 +63,7 @@ def evaluate(
             )
         task.module.load_state_dict(tensors)
         rows, predicted = task.predictions_by(spec, split)
+        doubts = _doubts(config, data, spec, rows)
         metrics = task.metrics(rows, predicted)
     unit = data.unit
     return {
@@ -82,7 +86,18 @@ def evaluate(
         "wall_s": round(time.monotonic() - began, 1),
         "run_id": None,
         "checkpoint": str(path),
+        "warnings": doubts,
     }
+
+
+def _doubts(config: Config, data: EnergyData, spec: artifact.Spec, rows: np.ndarray) -> list[str]:
+    """Labels of a user's own files whose magnitude says that they are in another unit."""
+    if config.data.folder is None:
+        return []
+    some, ptr = rows[:1000], data.store.node_ptr
+    numbers = [data.store.node["z"][ptr[g] : ptr[g + 1]] for g in some]
+    warning = check_energy_units(data.labels.values[some], numbers, spec)
+    return [warning] if warning else []
 
 
 def _config_of(name: str | Path, spec: artifact.Spec, overrides: Sequence[str]) -> Config:
