@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from zoo import registry
 from zoo.errors import RequestError, unknown
@@ -15,7 +15,7 @@ from zoo.training.settings import TrainSettings
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DataSettings(_Strict):
@@ -27,6 +27,12 @@ class DataSettings(_Strict):
     folder: Path | None = Field(None, description="read raw files from here, whatever their hash")
     synthetic: int = Field(0, ge=0, description="molecules to make up instead; 0 reads real data")
     limit: int = Field(0, ge=0, description="train on this many molecules only; 0 means all")
+
+    @field_validator("folder")
+    @classmethod
+    def _from_anywhere(cls, folder: Path | None) -> Path | None:
+        # A run is resumed from wherever, so its config can't hold a relative path.
+        return folder and folder.expanduser().absolute()
 
 
 class BatchSettings(_Strict):
@@ -79,16 +85,15 @@ def load_config(name: str | Path, *, preset: str = "full", overrides: Sequence[s
     """
     if str(name).endswith((".yaml", ".yml")):
         path = Path(name)
-        raw = registry.read_yaml(path)
-        tags = raw.pop("tags", None) or {}
-        first = next(iter(tags.values()), None) or {}
-        raw, where, full = registry.merged(raw, first), str(path), str(raw.get("entry", path.stem))
+        raw, where = registry.read_yaml(path), str(path)
+        first = next(iter(_blocks(raw, "tags", where=where).values()), {})
+        raw, full = registry.merged(raw, first), str(raw.get("entry", path.stem))
     else:
         entry, tag = registry.resolve(str(name))
         raw = registry.recipe(entry=entry, tag=tag)
         full = f"{entry.name}.{tag}"
         where = f"config of {full}"
-    presets = raw.pop("presets", None) or {}
+    presets = _blocks(raw, "presets", where=where)
     if preset != "full":
         if preset not in presets:
             raise unknown(kind="preset", name=preset, known=[*presets, "full"])
@@ -97,6 +102,17 @@ def load_config(name: str | Path, *, preset: str = "full", overrides: Sequence[s
         raw = registry.merged(raw, _parse_override(override))
     raw["entry"] = full
     return registry.validate(Config, raw, where=where)
+
+
+def _blocks(raw: dict[str, Any], key: str, *, where: str) -> dict[str, dict[str, Any]]:
+    """Take named overrides (presets, tags) out of a recipe; an empty one changes nothing."""
+    blocks = raw.pop(key, None) or {}
+    if not isinstance(blocks, dict):
+        raise RequestError(f"{where}: {key}: names with settings below each are expected")
+    for name, block in blocks.items():
+        if block is not None and not isinstance(block, dict):
+            raise RequestError(f"{where}: {key}.{name}: settings are expected, not {block!r}")
+    return {str(name): block or {} for name, block in blocks.items()}
 
 
 def _parse_override(text: str) -> dict[str, Any]:

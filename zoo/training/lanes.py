@@ -23,10 +23,15 @@ _Result = TypeVar("_Result")
 
 @functools.cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    # The number of operator threads is a thread's own setting; a lane has one.
-    return ThreadPoolExecutor(
-        threads, thread_name_prefix="lane", initializer=torch.set_num_threads, initargs=(1,)
-    )
+    return ThreadPoolExecutor(threads, thread_name_prefix="lane", initializer=_use_one_thread)
+
+
+def _use_one_thread() -> None:
+    """The number of operator threads is a thread's own setting; a lane has one."""
+    # Asked first, since a thread takes the process's number over at its first operator, which would
+    # undo what was set before.
+    torch.get_num_threads()
+    torch.set_num_threads(1)
 
 
 if hasattr(os, "register_at_fork"):

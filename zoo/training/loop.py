@@ -82,7 +82,12 @@ def train(
         while state.progress.finished is False:
             loader = task.train_loader
             epoch = loader.epoch
-            display.epoch(number=epoch + 1, of=settings.epochs, steps=per_epoch)
+            display.epoch(
+                number=epoch + 1,
+                of=settings.epochs,
+                steps=per_epoch,
+                done=loader.position // settings.accumulate,
+            )
             started = time.perf_counter()
             for packs in _groups(iter(loader), settings.accumulate):
                 value = _step(state, module, loss, packs, settings)

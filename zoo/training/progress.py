@@ -39,8 +39,9 @@ class Display:
         else:
             print(line, file=self._stream, flush=True)
 
-    def epoch(self, *, number: int, of: int, steps: int) -> None:
-        self._title, self._steps, self._done = f"epoch {number}/{of}", steps, 0
+    def epoch(self, *, number: int, of: int, steps: int, done: int = 0) -> None:
+        """An epoch of `steps` begins, `done` of them before this process did."""
+        self._title, self._steps, self._done = f"epoch {number}/{of}", steps, done
         if not self._terminal:
             return
         if self._bar is None:
@@ -58,7 +59,7 @@ class Display:
             )
             self._bar.start()
             self._task = self._bar.add_task(self._title, total=steps, note="")
-        self._bar.reset(self._task, total=steps, description=self._title, note="")
+        self._bar.reset(self._task, total=steps, completed=done, description=self._title, note="")
 
     def step(self, *, loss: float, graphs_per_s: float) -> None:
         self._done += 1

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class TrainSettings(BaseModel):
     """How a recipe is trained."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     epochs: int = Field(ge=1, description="passes over the training split")
     seed: int = Field(0, ge=0, description="seeds weights, shuffling and dropout")

@@ -113,7 +113,7 @@ def restore(state: TrainingState, *, directory: Path) -> list[str]:
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
     """A scheduler's state without what isn't JSON (its functions)."""
-    return {k: v for k, v in values.items() if not k.startswith("lr_lambda") and _is_json(v)}
+    return {k: v for k, v in values.items() if _is_json(v)}
 
 
 def _is_json(value: Any) -> bool:
