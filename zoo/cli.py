@@ -32,7 +32,8 @@ Overrides = Annotated[
 
 
 def _emit(value: Any, *, json: bool, text: Callable[[], str]) -> None:
-    print(_json.dumps(value, indent=1, default=str) if json else text())
+    if os.environ.get("RANK", "0") == "0":  # of torchrun's processes, one speaks
+        print(_json.dumps(value, indent=1, default=str) if json else text())
 
 
 @app.command("ls")

@@ -62,6 +62,7 @@ def run(
         replicas.spawn(_work, config, folder, resume, after_step, replicas=config.train.replicas)
     else:
         _work(config, folder, resume, after_step)
+        replicas.wait_for_all()
     result: dict[str, Any] = json.loads((folder / RESULT).read_text())
     return result
 

@@ -16,6 +16,7 @@ from zoo.recipes.building import find_weights
 from zoo.recipes.config import Config, load_config, with_overrides
 from zoo.recipes.energy import EnergyData, EnergyTask, open_data
 from zoo.recipes.run import new_folder, read_config, run
+from zoo.training import replicas
 from zoo.training.memory import PeakMemory
 
 
@@ -30,7 +31,8 @@ def start(
     """See `zoo.run`."""
     chosen = [*overrides, *([] if seed is None else [f"train.seed={seed}"])]
     config = load_config(name, preset=preset, overrides=chosen)
-    place = Path(folder) if folder else new_folder(config)
+    replicas.join_torchrun()
+    place = Path(replicas.agree(str(folder or new_folder(config))))
     if (place / "checkpoints").exists():
         raise RequestError(f"{place} holds a run already\ncontinue it with: zoo resume {place}")
     return run(config=config, folder=place)

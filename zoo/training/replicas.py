@@ -76,11 +76,27 @@ def spawn(work: Callable[..., Any], *args: Any, replicas: int) -> None:
 
 
 def join_torchrun() -> bool:
-    """Join the group that `torchrun` describes in the environment; False when there is none."""
-    if dist.is_initialized() or "LOCAL_RANK" not in os.environ:
+    """Whether this process is one of `torchrun`'s; joins the group that its environment says."""
+    if "LOCAL_RANK" not in os.environ:
         return False
-    dist.init_process_group("gloo")
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
     return True
+
+
+def agree(text: str) -> str:
+    """The first replica's text, on each of them."""
+    if not dist.is_initialized():
+        return text
+    values = [text]
+    dist.broadcast_object_list(values)
+    return values[0]
+
+
+def wait_for_all() -> None:
+    """Return when every replica has come here."""
+    if dist.is_initialized():
+        dist.barrier()
 
 
 def gather(values: Tensor) -> Tensor:
