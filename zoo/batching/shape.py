@@ -43,6 +43,8 @@ class FixedSize:
         Nodes fill up first: edges get four standard deviations of room above what that many nodes
         bring, so that packs are limited by nodes and node efficiency stays high.
         """
+        if len(nodes) == 0:
+            raise RequestError("no graphs to fit a batch shape to")
         n, e = nodes.astype(np.float64), edges.astype(np.float64)
         spread = n.var()
         slope = ((n - n.mean()) * (e - e.mean())).mean() / spread if spread > 0 else 0.0
