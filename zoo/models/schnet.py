@@ -28,7 +28,7 @@ ELEMENTS = 100
 class SchNetArguments(BaseModel):
     """What a SchNet is built from."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     features: int = Field(128, ge=1, description="width of atom features and filters")
     interactions: int = Field(6, ge=1, description="message-passing steps")
@@ -226,9 +226,9 @@ class SchNet(nn.Module):
         moment = _per_graph((per_atom.unsqueeze(2) * offset.unsqueeze(1)).flatten(1), batch, graphs)
         square = (moment.view(graphs, -1, 3) ** 2).sum(2)
         # The norm has no gradient at zero, where padding graphs are: there it is taken as zero.
-        positive = square > 0
-        norm = torch.where(positive, square, torch.ones_like(square)).sqrt()
-        return torch.where(positive, norm, torch.zeros_like(norm))
+        zero = square == 0
+        norm = torch.where(zero, torch.ones_like(square), square).sqrt()
+        return torch.where(zero, torch.zeros_like(norm), norm)
 
 
 def edge_distance(batch: dict[str, Tensor]) -> Tensor:
