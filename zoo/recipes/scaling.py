@@ -69,7 +69,8 @@ def fit_labels(
 
     A sum over atoms ("sum") has per-element shares taken out by least squares: an energy's total is
     dominated by them. A mean is centred. A dipole or spatial extent is only divided by its spread,
-    since its zero has a meaning. DataError when no training label is known.
+    since its zero has a meaning. `elements` are those of the training graphs with known labels.
+    DataError when no training label is known, or a label is infinite.
     """
     from ase.data import chemical_symbols
 
@@ -77,7 +78,13 @@ def fit_labels(
     known = train[~np.isnan(values[train])]
     if not len(known):
         raise DataError("no training molecule has a known label")
+    endless = np.flatnonzero(np.isinf(values))
+    if len(endless):
+        shown = ", ".join(map(str, endless[:8])) + (" ..." if len(endless) > 8 else "")
+        raise DataError(f"infinite labels: molecules {shown} of the data\nuse NaN for unknown ones")
     numbers = np.unique(z)
+    of_graph = np.repeat(np.arange(len(values)), np.diff(node_ptr))
+    seen = np.unique(z[np.isin(of_graph, known)])
     offset = np.zeros(len(values))
     refs: dict[str, float] = {}
     mean = 0.0
@@ -91,13 +98,16 @@ def fit_labels(
     elif readout == "mean":
         mean = float(values[known].mean())
     left = values - offset - mean
-    std = float(left[known].std()) or 1.0
+    std = float(left[known].std())
+    # Labels that the above takes out whole leave rounding errors, and those are not to be learnt.
+    if std <= 1e-9 * float(np.abs(values[known]).max()):
+        std = 1.0
     return Labels(
         values=values,
         offset=offset,
         scaled=(left / std).astype(np.float32)[:, None],
         atom_refs=refs,
-        elements=[chemical_symbols[n] for n in numbers],
+        elements=[chemical_symbols[n] for n in seen],
         mean=mean,
         std=std,
     )
