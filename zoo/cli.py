@@ -217,14 +217,14 @@ def main() -> None:
 
 def _explain(error: Exception) -> int:
     """Print an error for people (and for --json, an object); returns the exit code."""
-    import click
-
     if os.environ.get("ZOO_DEBUG") == "1":
         raise error
-    if isinstance(error, click.ClickException):
+    # What the parser raises for a wrong option shows itself. Asked by what it can do, not by type:
+    # typer has had click's exceptions and its own.
+    if hasattr(error, "show") and hasattr(error, "exit_code"):
         error.show()
-        return error.exit_code
-    if isinstance(error, click.exceptions.Exit | click.exceptions.Abort):
+        return int(error.exit_code)
+    if isinstance(error, typer.Exit | typer.Abort):
         return getattr(error, "exit_code", 1)
     if isinstance(error, ZooError):
         code, text = error.exit_code, str(error)
@@ -240,7 +240,7 @@ def _explain(error: Exception) -> int:
 
 def _add_bench() -> None:
     """Attach `zoo bench ...`, only where it is asked for: it is many imports."""
-    if len(sys.argv) > 1 and sys.argv[1] in ("bench", "--help", "-h"):
+    if len(sys.argv) < 2 or sys.argv[1] in ("bench", "--help", "-h"):
         from zoo.bench.commands import app as bench
 
         app.add_typer(bench, name="bench")
