@@ -135,7 +135,7 @@ def test_a_recipe_by_path(tmp_path: Path) -> None:
     assert config.entry == "mine" and config.train.lr == 3e-4
     assert config.model == load_config("schnet-qm9", preset="smoke").model
 
-    path.write_text(text.replace("  epochs: 40", "  epohcs: 40"))
+    path.write_text(text.replace("\n  epochs:", "\n  epohcs:"))
     with pytest.raises(RequestError) as error:
         load_config(str(path))
     assert f"{path}: unknown key 'train.epohcs'; nearest: 'epochs'" in lines(error)[0]
@@ -195,5 +195,7 @@ def test_describe_covers_every_field_with_a_meaning() -> None:
 def test_a_config_survives_json_and_overrides_of_it() -> None:
     config = load_config("schnet-qm9.r2", preset="smoke", overrides=["data.folder=/raw"])
     assert Config.model_validate_json(config.model_dump_json()) == config
-    other = with_overrides(config, {"train": {"lr": 0.5}})
+    other = with_overrides(config, ["train.lr=0.5"], where="x/config.json")
     assert other.train.lr == 0.5 and other.data == config.data
+    with pytest.raises(RequestError, match=r"x/config\.json: unknown key 'train\.rate'"):
+        with_overrides(config, ["train.rate=0.5"], where="x/config.json")

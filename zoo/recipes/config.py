@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,10 +98,18 @@ def load_config(name: str | Path, *, preset: str = "full", overrides: Sequence[s
         if preset not in presets:
             raise unknown(kind="preset", name=preset, known=[*presets, "full"])
         raw = registry.merged(raw, presets[preset])
+    return _validated(raw, overrides, full=full, where=where)
+
+
+def with_overrides(config: Config, overrides: Sequence[str], *, where: str) -> Config:
+    """A config with `a.b=c` laid over it. Errors as in `load_config`; `where` is its file."""
+    return _validated(config.model_dump(), overrides, full=config.entry, where=where)
+
+
+def _validated(raw: dict[str, Any], overrides: Sequence[str], *, full: str, where: str) -> Config:
     for override in overrides:
         raw = registry.merged(raw, _parse_override(override))
-    raw["entry"] = full
-    return registry.validate(Config, raw, where=where)
+    return registry.validate(Config, {**raw, "entry": full}, where=where)
 
 
 def _blocks(raw: dict[str, Any], key: str, *, where: str) -> dict[str, dict[str, Any]]:
@@ -162,8 +170,3 @@ def _bound(limit: Any) -> str:
     """A pydantic limit as people write it: `>= 0`."""
     signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
     return next((f"{s} {getattr(limit, n)}" for n, s in signs.items() if hasattr(limit, n)), "")
-
-
-def with_overrides(config: Config, values: Mapping[str, Any]) -> Config:
-    """The config with some fields replaced (nested mapping)."""
-    return Config.model_validate(registry.merged(config.model_dump(), values))

@@ -14,12 +14,12 @@ from torch.nn import functional as F
 
 from zoo.artifact import BatchShape, PropertySpec, Scaling, Spec
 from zoo.batching.loader import PackLoader
-from zoo.batching.pack import Batch
+from zoo.batching.pack import Batch, check_fit, oversize_error
 from zoo.batching.shape import FixedSize
 from zoo.batching.store import Store
 from zoo.chem.checks import spans
 from zoo.datasets import qm9
-from zoo.errors import RequestError, unknown
+from zoo.errors import DataError, RequestError, unknown
 from zoo.models.schnet import SchNet
 from zoo.recipes.config import Config
 from zoo.recipes.scaling import Labels, fit_labels
@@ -64,6 +64,9 @@ def open_data(config: Config) -> EnergyData:
         train=splits["train"],
         readout=config.model.arguments.readout,
     )
+    for split, ids in splits.items():
+        if np.isnan(labels.values[ids]).all():
+            raise DataError(f"no {split} molecule has a known label ({data.property})")
     batch = config.batch
     fitted = FixedSize.fit(nodes=nodes, edges=edges, graphs=batch.graphs)
     facts = qm9.FACTS.property(data.property)
@@ -96,9 +99,29 @@ class EnergyTask:
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise RequestError("train.device=cuda, and torch sees no GPU here")
         self.module: nn.Module = SchNet(arguments=config.model.arguments).to(self.device)
+        self.skipped = {split: self._oversize(split) for split in data.splits}
         self.train_loader = self.loader("train", shuffle=True)
         smooth = partial(F.smooth_l1_loss, beta=config.loss_beta)
         self._criterion = _LOSSES.get(config.loss, smooth)
+
+    def _oversize(self, split: str) -> int:
+        """How many graphs of a split fit no pack. RequestError unless they may be left out."""
+        data, ids = self.data, self.data.splits[split]
+        nodes = data.store.nodes_per_graph()[ids]
+        edges = data.store.edges_per_graph(cutoff=self.config.model.arguments.cutoff)[ids]
+        large = np.flatnonzero(~check_fit(nodes=nodes, edges=edges, shape=data.shape))
+        if len(large) and not self.config.batch.skip_oversize:
+            at = int(large[0])
+            name = f"{split} graph {ids[at]}"
+            raise oversize_error(
+                nodes=int(nodes[at]), edges=int(edges[at]), name=name, shape=data.shape
+            )
+        if len(large) == len(ids):
+            raise RequestError(
+                f"no {split} molecule fits the batch shape, so nothing is left: {data.shape}\n"
+                "give batch.nodes and batch.edges more room, or leave them to be chosen (0)"
+            )
+        return len(large)
 
     def loader(self, split: str, *, shuffle: bool = False) -> PackLoader:
         """The packs of a split, with scaled labels."""
@@ -204,7 +227,9 @@ class EnergyTask:
 
 
 def metrics(*, truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """MAE, RMSE and R² over the known labels, as sums over all of them in float64."""
+    """MAE, RMSE and R² over the known labels, as sums over all of them in float64. R² only where
+    these labels differ: of one value it means nothing.
+    """
     from torchmetrics import MeanAbsoluteError, MeanSquaredError, MetricCollection, R2Score
 
     known = ~np.isnan(truth)
@@ -212,7 +237,7 @@ def metrics(*, truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
         {
             "mae": MeanAbsoluteError(),
             "rmse": MeanSquaredError(squared=False),
-            **({"r2": R2Score()} if known.sum() > 1 else {}),
+            **({"r2": R2Score()} if known.any() and np.ptp(truth[known]) > 0 else {}),
         },
         compute_groups=False,
     ).set_dtype(torch.float64)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
-import json
-import secrets
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +12,7 @@ import numpy as np
 import torch
 
 from zoo import artifact
-from zoo.errors import RequestError
-from zoo.files import replace_file
+from zoo.recipes import run_folder
 from zoo.recipes.config import Config
 from zoo.recipes.energy import EnergyTask, open_data
 from zoo.training import replicas
@@ -23,26 +20,6 @@ from zoo.training.loop import TrainingResult, train
 from zoo.training.memory import PeakMemory
 from zoo.training.progress import Display
 from zoo.training.tracking import NoTracker, Tracker, Tracking, known_run, versions
-
-CONFIG, RESULT = "config.json", "result.json"
-
-
-def new_folder(config: Config) -> Path:
-    """A folder for a run: `runs/<entry>-s<seed>-<time>-<random>` where the command was given."""
-    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    name = f"{config.entry}-s{config.train.seed}-{stamp}-{secrets.token_hex(2)}"
-    return Path("runs") / name
-
-
-def read_config(folder: Path) -> Config:
-    """The config that a run was started with (RequestError where there is no run)."""
-    path = folder / CONFIG
-    try:
-        return Config.model_validate_json(path.read_text())
-    except OSError as error:
-        raise RequestError(f"no run at {folder}: {CONFIG} is missing") from error
-    except ValueError as error:
-        raise RequestError(f"{path} is no config of this version of gnn-zoo: {error}") from error
 
 
 def run(
@@ -52,19 +29,23 @@ def run(
     resume: bool = False,
     after_step: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Train a config in `folder` and return the result, which also stands in `result.json`."""
-    if not resume:
-        replace_file(folder / CONFIG, config.model_dump_json(indent=1).encode())
-    elif not (folder / "checkpoints").exists():
-        resume = False  # stopped before its first checkpoint: from the beginning
+    """Train a config in `folder` and return the result, which also stands in `result.json`.
+
+    A finished run isn't done again: resuming it returns its result. RequestError where another
+    process is training there, or where there is a run and `resume` isn't asked for.
+    """
     joined = replicas.join_torchrun()
+    if resume and run_folder.finished(folder):
+        _display(config, replicas.rank() == 0).say(f"{folder} is finished; this is its result")
+        return run_folder.read_result(folder)
+    if not resume and replicas.rank() == 0:
+        run_folder.check_free(folder)
     if config.train.replicas > 1 and not joined:
         replicas.spawn(_work, config, folder, resume, after_step, replicas=config.train.replicas)
     else:
         _work(config, folder, resume, after_step)
         replicas.wait_for_all()
-    result: dict[str, Any] = json.loads((folder / RESULT).read_text())
-    return result
+    return run_folder.read_result(folder)
 
 
 def _work(
@@ -75,7 +56,13 @@ def _work(
     main = replicas.rank() == 0
     data = open_data(config)
     task = EnergyTask(config=config, data=data)
-    with PeakMemory() as memory, _display(config, main) as display, _tracker(config, folder) as log:
+    with contextlib.ExitStack() as stack:
+        if main:
+            # Not before there is something to train: what fails above leaves no folder behind.
+            stack.enter_context(run_folder.claimed(folder, config=config, resume=resume))
+        memory = stack.enter_context(PeakMemory())
+        display = stack.enter_context(_display(config, main))
+        log = stack.enter_context(_tracker(config, folder))
         display.say(_opening_words(config, task, folder))
         log.params(config.model_dump(mode="json"))
         log.tags({**versions(), "split_sha256": data.split_sha256, "folder": str(folder)})
@@ -86,7 +73,7 @@ def _work(
             folder=folder,
             tracker=log,
             display=display,
-            resume=resume,
+            resume=resume and run_folder.has_checkpoint(folder),
             after_step=after_step,
         )
         _, best = artifact.read_weights(artifact.weights_path(folder / "checkpoints" / "best"))
@@ -110,8 +97,7 @@ def _work(
         _log_model(log, folder, task)
         result["run_id"] = log.run_id
         result["wall_s"] = round(time.monotonic() - began, 1)
-        replace_file(folder / RESULT, json.dumps(result, indent=1).encode())
-        log.artifact(folder / RESULT)
+        log.artifact(run_folder.write_result(folder, result))
         _closing_words(display, config, result, folder, log)
 
 
@@ -172,6 +158,7 @@ def _result(
         "metrics": metrics,
         "units": {"mae": unit, "rmse": unit, "r2": ""},
         "split_sha256": task.data.split_sha256,
+        "skipped": task.skipped,
         "batch_shape": task.data.shape.__dict__,
         "packing_efficiency": task.train_loader.efficiency(),
         "train_graphs_per_s": None if speed is None else round(speed, 1),
@@ -254,9 +241,12 @@ def _opening_words(config: Config, task: EnergyTask, folder: Path) -> str:
     data = task.data
     sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in data.splits.items())
     made_up = "made-up " if config.data.synthetic else ""
+    skipped = sum(task.skipped.values())
+    left_out = f" ({skipped:,} too large for a pack are left out)" if skipped else ""
     return (
-        f"{config.entry}: {made_up}molecules {sizes}; packs of about {config.batch.graphs} in "
-        f"{data.shape.nodes} nodes, {data.shape.edges} edges; run folder {folder}"
+        f"{config.entry}: {made_up}molecules {sizes}{left_out}; "
+        f"packs of about {config.batch.graphs} in {data.shape.nodes} nodes, "
+        f"{data.shape.edges} edges; run folder {folder}"
     )
 
 

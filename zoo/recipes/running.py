@@ -9,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from zoo import artifact, registry
+from zoo import artifact
 from zoo.chem.checks import check_energy_units
 from zoo.errors import RequestError, unknown
+from zoo.models.schnet import SchNetArguments
 from zoo.recipes.building import find_weights
-from zoo.recipes.config import Config, load_config, with_overrides
+from zoo.recipes.config import Config, ModelSettings, load_config, with_overrides
 from zoo.recipes.energy import EnergyData, EnergyTask, open_data
-from zoo.recipes.run import new_folder, read_config, run
+from zoo.recipes.energy_model import build_module
+from zoo.recipes.run import run
+from zoo.recipes.run_folder import CONFIG, new_folder, read_config
 from zoo.training import replicas
 from zoo.training.memory import PeakMemory
 
@@ -33,8 +36,6 @@ def start(
     config = load_config(name, preset=preset, overrides=chosen)
     replicas.join_torchrun()
     place = Path(replicas.agree(str(folder or new_folder(config))))
-    if (place / "checkpoints").exists():
-        raise RequestError(f"{place} holds a run already\ncontinue it with: zoo resume {place}")
     return run(config=config, folder=place)
 
 
@@ -53,7 +54,7 @@ def evaluate(
     began = time.monotonic()
     path = find_weights(name)
     spec, tensors = artifact.read_weights(path)
-    config = _config_of(name, spec, overrides)
+    config = _config_of(path, spec, overrides)
     with PeakMemory() as memory:
         data = open_data(config)
         task = EnergyTask(config=config, data=data)
@@ -63,7 +64,7 @@ def evaluate(
                 f"{name} was trained on another split ({trained_on[:12]}) than this data gives "
                 f"({data.split_sha256[:12]}): its test molecules may be among the trained ones"
             )
-        task.module.load_state_dict(tensors)
+        task.module = build_module(spec, tensors, where=str(path)).to(task.device)
         rows, predicted = task.predictions_by(spec, split)
         doubts = _doubts(config, data, spec, rows)
         metrics = task.metrics(rows, predicted)
@@ -72,7 +73,7 @@ def evaluate(
         "entry": spec.entry,
         "seed": config.train.seed,
         "backend": "eager",
-        "device": "cpu",
+        "device": config.train.device,
         "precision": "float32",
         "replicas": 1,
         "epochs": 0,
@@ -102,19 +103,20 @@ def _doubts(config: Config, data: EnergyData, spec: artifact.Spec, rows: np.ndar
     return [warning] if warning else []
 
 
-def _config_of(name: str | Path, spec: artifact.Spec, overrides: Sequence[str]) -> Config:
-    """The config behind weights: the run's own where there is one, else the entry's recipe with the
-    architecture that the weight file says.
+def _config_of(path: Path, spec: artifact.Spec, overrides: Sequence[str]) -> Config:
+    """The config behind a weight file: its run's own if it lies in one, else its entry's recipe.
+    The architecture is the one that the file says.
     """
-    folder = Path(name)
-    for place in (folder, *folder.parents[:2]):
-        if (place / "config.json").is_file():
-            config = read_config(place)
-            break
+    checkpoints = path.absolute().parent.parent
+    if checkpoints.name == "checkpoints" and (checkpoints.parent / CONFIG).is_file():
+        where = str(checkpoints.parent / CONFIG)
+        config = with_overrides(read_config(checkpoints.parent), overrides, where=where)
     else:
-        entry, tag = registry.resolve(spec.entry)
-        config = load_config(f"{entry.name}.{tag}", overrides=overrides)
-    return with_overrides(
-        config,
-        {"model": {"architecture": spec.architecture, "arguments": dict(spec.arguments)}},
+        config = load_config(spec.entry, overrides=overrides)
+    predicted = spec.properties[0].name
+    if config.data.property != predicted:
+        raise RequestError(f"{path} predicts {predicted}, not {config.data.property}")
+    model = ModelSettings(
+        architecture=config.model.architecture, arguments=SchNetArguments(**spec.arguments)
     )
+    return config.model_copy(update={"model": model})

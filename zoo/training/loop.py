@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import signal
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +22,7 @@ from zoo.training.lanes import lane_map
 from zoo.training.optimiser import make_average, make_optimiser, make_plateau, make_schedule
 from zoo.training.progress import Display
 from zoo.training.settings import TrainSettings
+from zoo.training.signals import Stop, stop_signals
 from zoo.training.state import Progress, TrainingState, restore, save
 from zoo.training.task import Loss, Task
 from zoo.training.tracking_protocol import Tracking
@@ -78,7 +77,7 @@ def train(
     speeds: list[float] = []
     began = time.monotonic() - state.progress.seconds
     main = replicas.rank() == 0
-    with _stop_signals() as stopped:
+    with stop_signals() as stopped:
         while state.progress.finished is False:
             loader = task.train_loader
             epoch = loader.epoch
@@ -102,18 +101,18 @@ def train(
                         {"train/loss": value, "train/graphs_per_s": speeds[-1]},
                         step=progress.step,
                     )
-                stop = replicas.any_true(stopped.number is not None)
+                stop = replicas.any_true(stopped.asked)
                 at_end = loader.position >= len(loader)
                 if main and not at_end and (stop or progress.step % settings.checkpoint_steps == 0):
                     save(state, folder=folder)
                 if after_step:
                     after_step(progress.step)
                 if stop and not at_end:
-                    raise _stop_error(stopped.number, folder)
+                    raise _stop_error(stopped, folder)
                 started = time.perf_counter()
             _end_epoch(state, settings, folder, tracker, display, epoch=epoch)
-            if replicas.any_true(stopped.number is not None) and not state.progress.finished:
-                raise _stop_error(stopped.number, folder)
+            if replicas.any_true(stopped.asked) and not state.progress.finished:
+                raise _stop_error(stopped, folder)
     steady = speeds[WARM_UP:] or speeds
     return TrainingResult(
         state=state,
@@ -149,22 +148,20 @@ def _step(
     hooked = isinstance(module, DistributedDataParallel) or settings.backend != "eager"
     hooked = hooked or device.type != "cpu"
     gradients = _gradients_in_turn if hooked else _gradients_in_lanes
-    totals = gradients(module, loss, packs, settings.precision == "bf16")
-    replicas.total(totals)
+    by_pack = gradients(module, loss, packs, settings.precision == "bf16")
+    totals = replicas.total(by_pack.sum(0))
     total, count_all = float(totals[0]), float(totals[1])
     if not math.isfinite(total):
-        ids = torch.cat([b["graph_id"][b["graphs_mask"]] for b in packs]).tolist()
-        shown = ", ".join(map(str, ids[:12])) + (" ..." if len(ids) > 12 else "")
-        raise ZooError(
-            f"the loss is {total} at step {progress.step + 1} of epoch "
-            f"{task.train_loader.epoch + 1}; the batch holds graphs {shown}\n"
-            "the last checkpoint is kept; try a smaller train.lr or look at these graphs"
-        )
+        bad = [pack for pack, row in zip(packs, by_pack, strict=True) if not row.isfinite().all()]
+        raise _not_finite(f"the loss is {total}", state, bad)
     parameters = [p for p in task.module.parameters() if p.grad is not None]
     # Gradients are sums (averaged over replicas): make them the mean over all real labels.
     scale = replicas.count() / max(count_all, 1.0)
     torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], scale)
-    torch.nn.utils.clip_grad_norm_(parameters, settings.clip_norm, foreach=True)
+    norm = torch.nn.utils.clip_grad_norm_(parameters, settings.clip_norm, foreach=True)
+    if not math.isfinite(float(norm)):
+        # Weights that took this step would be saved as the last checkpoint.
+        raise _not_finite(f"the gradient's norm is {float(norm)}", state, packs)
     state.optimiser.step()
     state.optimiser.zero_grad(set_to_none=True)
     state.schedule.step()
@@ -175,8 +172,22 @@ def _step(
     return total / max(count_all, 1.0)
 
 
+def _not_finite(what: str, state: TrainingState, packs: list[Batch]) -> ZooError:
+    """The error of a step that can't be taken, naming the graphs in these packs of any replica."""
+    none = torch.zeros(0, dtype=torch.int32)
+    mine = [pack["graph_id"][pack["graphs_mask"]].cpu() for pack in packs]
+    ids = replicas.gather(torch.cat([none, *mine])).tolist()
+    shown = ", ".join(map(str, ids[:12])) + (f" ... ({len(ids)})" if len(ids) > 12 else "")
+    return ZooError(
+        f"{what} at step {state.progress.step + 1} of epoch {state.task.train_loader.epoch + 1}; "
+        f"the batch holds graphs {shown}\n"
+        "the last checkpoint is kept; try a smaller train.lr or look at these graphs"
+    )
+
+
 def _gradients_in_lanes(module: nn.Module, loss: Loss, packs: list[Batch], half: bool) -> Tensor:
-    """Set the parameters' gradients to the packs' sum; returns (sum of losses, count of labels).
+    """Set the parameters' gradients to the packs' sum; returns each pack's sum of losses and count
+    of labels: float64 [packs, 2] on the CPU.
 
     Each pack is differentiated on its own, so that lanes share nothing they write.
     """
@@ -189,26 +200,25 @@ def _gradients_in_lanes(module: nn.Module, loss: Loss, packs: list[Batch], half:
         return torch.stack([summed.detach(), count.detach()]).double(), gradients
 
     results = [one(packs[0])] if len(packs) == 1 else list(lane_map(one, packs))
-    totals, first = results[0]
-    for more, gradients in results[1:]:
-        totals = totals + more
+    first = results[0][1]
+    for _, gradients in results[1:]:
         torch._foreach_add_(first, gradients)
     for parameter, gradient in zip(parameters, first, strict=True):
         parameter.grad = gradient
-    return totals
+    return torch.stack([totals for totals, _ in results])
 
 
 def _gradients_in_turn(module: nn.Module, loss: Loss, packs: list[Batch], half: bool) -> Tensor:
     """The same with one backward pass after the other, for modules that hook into them."""
-    totals = torch.zeros(2, dtype=torch.float64)
+    totals = []
     for number, batch in enumerate(packs):
         last = number == len(packs) - 1
         with nullcontext() if last else replicas.without_sync(module):
             with torch.autocast(batch["z"].device.type, torch.bfloat16, enabled=half):
                 summed, count = loss(module, batch)
             summed.backward()  # type: ignore[no-untyped-call]
-        totals += torch.stack([summed.detach(), count.detach()]).to(totals)
-    return totals
+        totals.append(torch.stack([summed.detach(), count.detach()]).double().cpu())
+    return torch.stack(totals)
 
 
 def _end_epoch(
@@ -234,9 +244,11 @@ def _end_epoch(
     }
     progress.history.append(row)
     progress.loss_sum = progress.loss_count = 0.0
-    better = progress.best is None or valid[task.select] < progress.best
+    value = valid[task.select]
+    # NaN is better than nothing at all, and never better than a number nor as good as one.
+    better = progress.best is None or value < progress.best or math.isnan(progress.best)
     if better:
-        progress.best, progress.best_epoch = valid[task.select], epoch + 1
+        progress.best, progress.best_epoch = value, epoch + 1
     waited = epoch + 1 - (progress.best_epoch or 0)
     progress.finished = epoch + 1 >= settings.epochs or 0 < settings.patience <= waited
     tracker.metrics(row, step=progress.step)
@@ -245,31 +257,5 @@ def _end_epoch(
         save(state, folder=folder, best=better)
 
 
-class _Stop:
-    """The signal that asked the run to stop, if any."""
-
-    number: int | None = None
-
-
-@contextmanager
-def _stop_signals() -> Iterator[_Stop]:
-    """Note SIGTERM and SIGINT instead of dying in the middle of a step."""
-    stop = _Stop()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        stop.number = number
-
-    try:
-        before = {s: signal.signal(s, note) for s in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not the main thread: its owner handles signals
-        before = {}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _stop_error(number: int | None, folder: Path) -> StoppedError:
-    name = signal.Signals(number).name if number else "a signal to another replica"
-    return StoppedError(f"stopped by {name} after saving\ncontinue with: zoo resume {folder}")
+def _stop_error(stop: Stop, folder: Path) -> StoppedError:
+    return StoppedError(f"stopped by {stop.name} after saving\ncontinue with: zoo resume {folder}")

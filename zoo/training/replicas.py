@@ -6,6 +6,7 @@ Without replicas everything here is the identity, so the loop reads the same wit
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -15,8 +16,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.multiprocessing.spawn import spawn as spawn_processes
+from torch.multiprocessing.spawn import (
+    ProcessExitedException,
+    ProcessRaisedException,
+    start_processes,
+)
 from torch.nn.parallel import DistributedDataParallel
+
+from zoo.errors import StoppedError, ZooError
+from zoo.training.signals import stop_signals
+
+# How long the other replicas may take to end by themselves when one has failed.
+_GRACE_SECONDS = 20.0
 
 
 def rank() -> int:
@@ -52,12 +63,19 @@ def any_true(flag: bool) -> bool:
 
 
 def _main(
-    rank: int, replicas: int, store: str, threads: int, work: Callable[..., Any], args: tuple[Any]
+    rank: int, replicas: int, folder: str, threads: int, work: Callable[..., Any], args: tuple[Any]
 ) -> None:
     torch.set_num_threads(threads)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=replicas)
+    store = f"file://{Path(folder) / 'group'}"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=replicas)
     try:
         work(*args)
+    except ZooError as error:
+        text = json.dumps([type(error).__name__, str(error)])
+        (Path(folder) / f"error-{rank}").write_text(text, encoding="utf-8")
+        # All replicas stop at the same step, and each has its own log to end: none is in a hurry.
+        if not isinstance(error, StoppedError):
+            raise
     finally:
         dist.destroy_process_group()
 
@@ -65,14 +83,58 @@ def _main(
 def spawn(work: Callable[..., Any], *args: Any, replicas: int) -> None:
     """Run `work(*args)` in `replicas` spawned processes that form one group (gloo).
 
-    They meet in a file, not on a port; each gets an equal share of the threads. An error in one
-    ends the others and is raised here.
+    They meet in a file, not on a port; each gets an equal share of the threads. SIGTERM and SIGINT
+    are passed on to them. A ZooError in one ends the others and is raised here; ZooError too for a
+    replica that dies of something else.
     """
     threads = max(1, torch.get_num_threads() // replicas)
     with tempfile.TemporaryDirectory() as folder:
-        store = str(Path(folder) / "group")
-        everything = (replicas, store, threads, work, args)
-        spawn_processes(_main, everything, nprocs=replicas)  # type: ignore[no-untyped-call]
+        everything = (replicas, folder, threads, work, args)
+        context: Any = start_processes(_main, everything, nprocs=replicas, join=False)  # type: ignore[no-untyped-call]
+
+        def pass_on() -> None:
+            for process in context.processes:
+                if process.is_alive():
+                    process.terminate()
+
+        try:
+            with stop_signals(then=pass_on) as stop:
+                while not context.join(grace_period=_GRACE_SECONDS):
+                    pass
+        except (ProcessRaisedException, ProcessExitedException) as error:
+            raise _told(Path(folder)) or _untold(error, stopped=stop.asked) from error
+        finally:
+            for process in context.processes:
+                if process.is_alive():
+                    process.kill()
+        if told := _told(Path(folder)):
+            raise told
+
+
+def _told(folder: Path) -> ZooError | None:
+    """The error that a replica left word of, the first one's if several did."""
+    known: tuple[type[ZooError], ...] = (ZooError, *ZooError.__subclasses__())
+    kinds = {kind.__name__: kind for kind in known}
+    for path in sorted(folder.glob("error-*")):
+        kind, text = json.loads(path.read_text(encoding="utf-8"))
+        return kinds[kind](text)
+    return None
+
+
+def _untold(error: Exception, *, stopped: bool) -> ZooError:
+    """What to say of a replica that died without a word."""
+    if stopped:
+        return StoppedError("stopped outside of training: what was saved before is kept")
+    number = getattr(error, "error_index", 0)
+    if isinstance(error, ProcessExitedException):
+        how = error.signal_name or f"exit code {error.exit_code}"
+        if error.exit_code == 1:
+            how += "\na script that asks for replicas needs: if __name__ == '__main__':"
+        elif error.signal_name == "SIGKILL":
+            how += ", as when memory runs out\nthe last checkpoint is kept"
+        return ZooError(f"replica {number} ended with {how}")
+    last = str(error).strip().splitlines()[-1]
+    return ZooError(f"replica {number} failed: {last}\nZOO_DEBUG=1 shows where it came from")
 
 
 def join_torchrun() -> bool:
