@@ -1,0 +1,163 @@
+"""Our side of a comparison: the recipe's own loader, module, loss and training step."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from zoo.batching.pack import Batch
+from zoo.bench.machine import describe
+from zoo.bench.worker import Handlers
+from zoo.errors import UnavailableError
+from zoo.recipes.config import Config, load_config, with_overrides
+from zoo.recipes.energy import EnergyData, EnergyTask, open_data
+from zoo.training import loop
+from zoo.training.optimiser import make_average, make_optimiser, make_plateau, make_schedule
+from zoo.training.settings import TrainSettings
+from zoo.training.state import Progress, TrainingState
+from zoo.training.task import Loss, Task
+
+MADE_UP = 2000
+"""Molecules to make up where QM9 is not on the machine."""
+
+
+@dataclass(kw_only=True)
+class Side:
+    """One side of a training comparison; all go through the same step of `zoo.training.loop`.
+
+    `groups` never ends and yields the packs of one step and the real graphs in them.
+    """
+
+    state: TrainingState
+    settings: TrainSettings
+    loss: Loss
+    groups: Iterator[tuple[list[Batch], int]]
+    making_ms: list[float] = field(default_factory=list)
+    step_ms: list[float] = field(default_factory=list)
+    graphs: list[int] = field(default_factory=list)
+
+    def step(self, packs: list[Batch]) -> None:
+        """Forward, loss, backward, clipping, AdamW, schedule and moving average."""
+        loop._step(self.state, self.state.task.module, self.loss, packs, self.settings)
+
+    def run(self, *, seconds: float, steps: int = 1) -> float:
+        """Train for so many seconds, and steps, at least; returns graphs/s with batch making."""
+        spent, graphs, done = 0.0, 0, 0
+        while spent < seconds or done < steps:
+            began = time.perf_counter()
+            packs, count = next(self.groups)
+            made = time.perf_counter()
+            self.step(packs)
+            end = time.perf_counter()
+            spent += end - began
+            graphs += count
+            done += 1
+            self.making_ms.append((made - began) * 1e3)
+            self.step_ms.append((end - made) * 1e3)
+            self.graphs.append(count)
+        return graphs / spent
+
+    def warm_up(self, *, steps: int = 3) -> None:
+        """Compile kernels and fill caches, then forget what was measured."""
+        self.run(seconds=0, steps=steps)
+        for measured in (self.making_ms, self.step_ms, self.graphs):
+            measured.clear()
+
+    def figures(self) -> dict[str, float]:
+        """Medians over all steps since the warm-up."""
+        return {
+            "step_ms": statistics.median(self.step_ms),
+            "batch_making_ms": statistics.median(self.making_ms),
+            "graphs_per_step": statistics.fmean(self.graphs),
+        }
+
+
+def open_recipe(
+    *, name: str, preset: str, overrides: Sequence[str]
+) -> tuple[Config, EnergyData, list[str]]:
+    """A recipe in float32 and its data or, where QM9 is not here, made-up molecules; and notes."""
+    config = load_config(name, preset=preset, overrides=overrides)
+    config = with_overrides(config, ["train.precision=float32"], where="bench")
+    try:
+        return config, open_data(config), []
+    except UnavailableError as error:
+        note = f"made-up molecules, not QM9: {str(error).splitlines()[0]}"
+    config = with_overrides(config, [f"data.synthetic={MADE_UP}"], where="bench")
+    return config, open_data(config), [note]
+
+
+def training_state(*, module: nn.Module, task: Any, settings: TrainSettings) -> TrainingState:
+    """Optimiser, schedule and average for a module, as the loop makes them."""
+    optimiser = make_optimiser(module=module, settings=settings)
+    held: Task = task
+    return TrainingState(
+        task=held,
+        optimiser=optimiser,
+        schedule=make_schedule(optimiser=optimiser, settings=settings, steps=1_000_000),
+        plateau=make_plateau(optimiser=optimiser, settings=settings),
+        average=make_average(module=module, settings=settings),
+        progress=Progress(),
+    )
+
+
+def zoo_side(*, config: Config, data: EnergyData) -> Side:
+    """SchNet as `zoo run` trains it: the config's packs, lanes and precision."""
+    task = EnergyTask(config=config, data=data)
+
+    def groups() -> Iterator[tuple[list[Batch], int]]:
+        while True:
+            for packs in loop._groups(iter(task.train_loader), config.train.accumulate):
+                yield packs, sum(int(pack["graphs_mask"].sum()) for pack in packs)
+
+    return Side(
+        state=training_state(module=task.module, task=task, settings=config.train),
+        settings=config.train,
+        loss=task.loss,
+        groups=groups(),
+    )
+
+
+def worker(*, name: str, preset: str, overrides: Sequence[str]) -> Handlers:
+    """What a process of our side answers to."""
+    config, data, notes = open_recipe(name=name, preset=preset, overrides=overrides)
+    sides: dict[str, Side] = {}
+
+    def warm(*, precision: str) -> None:
+        settings = with_overrides(config, [f"train.precision={precision}"], where="bench")
+        sides[precision] = zoo_side(config=settings, data=data)
+        sides[precision].warm_up()
+
+    def run(*, precision: str, seconds: float) -> float:
+        return sides[precision].run(seconds=seconds)
+
+    def figures(*, precision: str) -> dict[str, Any]:
+        return {"precision": precision, **sides[precision].figures()}
+
+    def break_down(*, seconds: float) -> dict[str, Any]:
+        from zoo.bench.breakdown import break_down
+
+        return break_down(sides["float32"], seconds=seconds)
+
+    def facts() -> dict[str, Any]:
+        return {
+            "entry": config.entry,
+            "data": "made up" if config.data.synthetic else "QM9",
+            "notes": notes,
+            "model": config.model.arguments.model_dump(),
+            "machine": describe(),
+            "side": {
+                "backend": config.train.backend,
+                "batch_shape": dict(data.shape.__dict__),
+                "packs_per_step": config.train.accumulate,
+                "lanes": min(config.train.accumulate, torch.get_num_threads()),
+                "training_graphs": len(data.splits["train"]),
+            },
+        }
+
+    return {"warm": warm, "run": run, "figures": figures, "break_down": break_down, "facts": facts}

@@ -1,0 +1,198 @@
+"""Training speed: a recipe's step against PyTorch Geometric's eager model of the same size.
+
+Each side has a process of its own with the settings that suit it best. PyG's Gaussian basis is full
+of denormal numbers (about 4 % of its values at 10 Å), which slow the matrix products they enter by
+up to sixty times on common CPUs. One line of torch cures that, `torch.set_flush_denormal(True)`:
+the figures compared are those with it, and what PyG reaches without stands beside them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Literal
+
+from zoo.bench import breakdown
+from zoo.bench.machine import check_quiet
+from zoo.bench.turns import alternate, load_facts, spread
+from zoo.bench.worker import Worker
+from zoo.errors import RequestError
+
+MEASURED = (
+    "batch making, forward, loss, backward, gradient clipping, AdamW, schedule and moving average, "
+    "on both sides, through the same step function"
+)
+
+
+def bench_train(
+    name: str = "schnet-qm9",
+    *,
+    against: Literal["pyg"] | None = "pyg",
+    preset: str = "full",
+    overrides: Sequence[str] = (),
+    repeats: int = 7,
+    seconds: float = 2.0,
+    batch_sizes: Sequence[int] = (32, 64, 128),
+    molecules: int = 2048,
+    bf16: bool = True,
+    denormals: bool = True,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Graphs/s of our training step and of PyG's, and their ratio; JSON-able.
+
+    Sides take turns of `seconds`, `repeats` rounds. Ours trains the recipe as it is; PyG's figure
+    is that of the best of `batch_sizes`, on `molecules` of the training split. `bf16` adds our side
+    with bfloat16 products, and `denormals` PyG with denormal numbers left alone (up to three
+    rounds): beside the ratio, not in it. ZooError when something else uses the cores, unless
+    `force`.
+    """
+    if repeats < 1 or seconds <= 0 or molecules < 1:
+        raise RequestError("a bench needs at least one repeat, one molecule and some seconds")
+    if against not in ("pyg", None):
+        raise RequestError(f"there is nothing to compare with under {against!r}; known: pyg")
+    sizes = sorted(set(batch_sizes)) if against else []
+    if against and (not sizes or sizes[0] < 1):
+        raise RequestError("name at least one batch size, of one graph or more")
+    from zoo.training.versions import versions
+
+    before = check_quiet(force=force)
+    recipe = {"name": name, "preset": preset, "overrides": list(overrides)}
+    with ExitStack() as stack:
+        # As `zoo run` has it; PyG's threads wait as torch's do by default.
+        ours = stack.enter_context(
+            Worker(
+                "zoo.bench.sides:worker",
+                env={"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE")},
+                **recipe,
+            )
+        )
+        turns: dict[str, Callable[[], float]] = {}
+        for precision in ("float32", "bf16")[: 1 + bf16]:
+            ours.ask("warm", precision=precision)
+            turns[precision] = partial(ours.ask, "run", precision=precision, seconds=seconds)
+
+        def peer(flush: bool) -> Worker:
+            given = {**recipe, "molecules_": molecules, "flush": flush}
+            env = {"OMP_WAIT_POLICY": None}
+            return stack.enter_context(Worker("zoo.bench.peer:worker", env=env, **given))
+
+        theirs = peer(flush=True) if sizes else None
+        if theirs:
+            for size in sizes:
+                theirs.ask("warm", batch_size=size)
+                turns[f"pyg {size}"] = partial(theirs.ask, "run", batch_size=size, seconds=seconds)
+        rounds = alternate(sides=turns, repeats=repeats, force=force, title=f"{name} training")
+        facts = ours.ask("facts")
+        parts = ours.ask("break_down", seconds=min(seconds, 0.5))
+        result: dict[str, Any] = {
+            "bench": "train",
+            "entry": facts["entry"],
+            "data": facts["data"],
+            "against": against,
+            "measured": MEASURED,
+            "notes": facts["notes"],
+            "zoo_graphs_per_s": spread(rounds.values["float32"])["median"],
+            "zoo": {
+                **facts["side"],
+                **_figures(ours, rounds.values["float32"], precision="float32"),
+                "omp_wait_policy": facts["machine"].pop("omp_wait_policy"),
+            },
+            "model": facts["model"],
+            "turn_seconds": seconds,
+            "repeats": repeats,
+            "breakdown": parts,
+            "machine": {**facts["machine"], **parts["peaks"]},
+            "load": load_facts(before=before, rounds=rounds, force=force),
+            "versions": versions(),
+        }
+        if bf16:
+            half = _figures(ours, rounds.values["bf16"], precision="bf16")
+            result["zoo_bf16_graphs_per_s"] = half["graphs_per_s"]["median"]
+            result["zoo_bf16"] = half
+        if theirs:
+            result |= _against(theirs, rounds.values, sizes=sizes)
+        if theirs and denormals:
+            size = result["pyg"]["batch_size"]
+            plain = peer(flush=False)
+            plain.ask("warm", batch_size=size)
+            both: dict[str, Callable[[], float]] = {
+                "zoo": turns["float32"],
+                "pyg": partial(plain.ask, "run", batch_size=size, seconds=seconds),
+            }
+            few = min(repeats, 3)
+            more = alternate(sides=both, repeats=few, force=force, title="denormals kept")
+            speed = {side: spread(values)["median"] for side, values in more.values.items()}
+            result["pyg_with_denormals"] = {
+                "pyg_graphs_per_s": speed["pyg"],
+                "ratio": speed["zoo"] / speed["pyg"],
+                "batch_size": size,
+                "graphs_per_s": spread(more.values["pyg"]),
+                "load": load_facts(before=before, rounds=more, force=force),
+            }
+    return result
+
+
+def _figures(worker: Worker, speeds: Sequence[float], **which: Any) -> dict[str, Any]:
+    return {"graphs_per_s": spread(speeds), **worker.ask("figures", **which)}
+
+
+def _against(
+    worker: Worker, values: dict[str, list[float]], *, sizes: Sequence[int]
+) -> dict[str, Any]:
+    """PyG's figures at its best batch size, all sizes beside it, and the ratio."""
+    by_size = {size: _figures(worker, values[f"pyg {size}"], batch_size=size) for size in sizes}
+    best = max(sizes, key=lambda size: by_size[size]["graphs_per_s"]["median"])
+    ours, theirs = values["float32"], values[f"pyg {best}"]
+    speed = by_size[best]["graphs_per_s"]["median"]
+    return {
+        "pyg_graphs_per_s": speed,
+        "ratio": spread(ours)["median"] / speed,
+        "ratio_spread": spread([a / b for a, b in zip(ours, theirs, strict=True)]),
+        "pyg": {
+            **worker.ask("facts"),
+            "batch_size": best,
+            **by_size[best],
+            "by_batch_size": {str(size): figures for size, figures in by_size.items()},
+        },
+    }
+
+
+def render(result: dict[str, Any]) -> str:
+    """A result of `bench_train` for a reader."""
+    machine, load, ours = result["machine"], result["load"], result["zoo"]
+    each = ours["graphs_per_step"] / ours["packs_per_step"]
+    packs = f"{ours['packs_per_step']} packs of {each:.0f}"
+    rows = [(f"zoo, float32, {packs}", ours)]
+    if half := result.get("zoo_bf16"):
+        rows.append((f"zoo, bf16 products, {packs}", half))
+    for size, figures in result.get("pyg", {}).get("by_batch_size", {}).items():
+        rows.append((f"PyG, float32, batches of {size}", figures))
+    lines = [f"{result['entry']} training on {result['data']} ({result['measured']})"]
+    for label, figures in rows:
+        speed = figures["graphs_per_s"]
+        lines.append(
+            f"  {label:<34} {speed['median']:8,.0f} graphs/s "
+            f"({speed['min']:,.0f} to {speed['max']:,.0f}), step {figures['step_ms']:.1f} ms and "
+            f"batch making {figures['batch_making_ms']:.2f} ms"
+        )
+    if "ratio" in result:
+        ratio = result["ratio_spread"]
+        lines.append(
+            f"  ratio {result['ratio']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f}) to PyG's "
+            f"best batch size, {result['pyg']['batch_size']}, with denormals flushed"
+        )
+    if plain := result.get("pyg_with_denormals"):
+        lines.append(
+            f"  PyG as it comes, denormals kept: {plain['pyg_graphs_per_s']:,.0f} graphs/s, "
+            f"ratio {plain['ratio']:.2f}"
+        )
+    lines.append("  " + breakdown.line(result["breakdown"]))
+    lines.append(
+        f"  {machine['cores']} cores of {machine['cpu']}, {machine['threads']} threads; peak "
+        f"{machine['float32_gflops']:.0f} GFLOP/s float32, {machine['bf16_gflops']:.0f} bf16, copy "
+        f"{machine['copy_gb_per_s']:.0f} GB/s; others used at most "
+        f"{load['others_in_rounds_max']:.2f} of a core" + (" (forced)" if load["forced"] else "")
+    )
+    return "\n".join([*lines, *(f"  note: {note}" for note in result["notes"])])
