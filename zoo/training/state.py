@@ -80,8 +80,18 @@ def save(state: TrainingState, *, folder: Path, best: bool = False) -> Path:
 
 
 def restore(state: TrainingState, *, directory: Path) -> list[str]:
-    """Load a checkpoint; returns warnings about what may keep the bits from being the same."""
+    """Load a checkpoint; returns warnings about what may keep the bits from being the same.
+
+    RequestError where it is of another model or was trained on other data.
+    """
     tensors, plain = artifact.read_state(directory)
+    written, mine = artifact.read_spec(artifact.weights_path(directory)), state.task.spec
+    for name in type(mine).model_fields:
+        if getattr(written, name) != getattr(mine, name):
+            raise RequestError(
+                f"{directory} can't be resumed: the model, the data or the settings were changed "
+                f"since (another {name.replace('_', ' ')})\nundo that, or start a new run"
+            )
     parts: dict[str, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         part, _, name = key.partition(".")
