@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from zoo import cli
 
 import zoo
+from zoo import cli
 
 
 class Done(NamedTuple):

@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from zoo.errors import RequestError
 
 import zoo
+from zoo.errors import RequestError
 
 
 def loaded(code: str) -> set[str]:

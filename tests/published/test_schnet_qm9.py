@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import pytest
-from zoo import registry
 
 import zoo
+from zoo import registry
 
 pytestmark = [
     pytest.mark.published,

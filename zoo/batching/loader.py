@@ -10,6 +10,7 @@ import numpy as np
 from zoo.batching.pack import Batch, Plan, check_fit, fill_batch, make_plan
 from zoo.batching.shape import FixedSize
 from zoo.batching.store import Store
+from zoo.errors import RequestError
 
 
 class Loader(Protocol):
@@ -126,8 +127,18 @@ class PackLoader:
         return {k: round(float(v.mean()), 4) for k, v in self.filling().items() if k != "graphs"}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "position": self.position, "seed": self._seed}
+        return {
+            "epoch": self.epoch,
+            "position": self.position,
+            "seed": self._seed,
+            "replicas": self._replicas,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        if state["position"] and state["replicas"] != self._replicas:
+            raise RequestError(
+                f"this run stopped within an epoch shared by {state['replicas']} replicas; "
+                f"it can't go on with {self._replicas}"
+            )
         self.epoch, self.position, self._seed = state["epoch"], state["position"], state["seed"]
         self._plan = None
