@@ -26,14 +26,15 @@ def kill_parent(step: int, *, at: int) -> None:
         os.kill(os.getppid(), signal.SIGTERM)
 
 
-def fail_at(step: int, *, at: int, rank: int, error: Exception) -> None:
-    if step == at and replicas.rank() == rank:
-        raise error
-
-
-def die_at(step: int, *, at: int) -> None:
-    if step == at and replicas.rank() == 1:
+def fail(kind: str) -> None:
+    """What goes wrong in the second of two replicas while the first waits for it."""
+    if replicas.rank() == 1:
+        if kind == "data":
+            raise DataError("row 7 is bad\nmend it")
+        if kind == "bug":
+            raise IndexError("no\nsuch thing")
         os.kill(os.getpid(), signal.SIGKILL)
+    replicas.wait_for_all()
 
 
 def check_collectives(folder: Path) -> None:
@@ -80,26 +81,20 @@ def test_two_replicas_give_the_losses_of_one_process_and_resume(tmp_path: Path) 
     assert (folder / "plots" / "parity.png").exists()
 
 
-def test_an_error_in_a_replica_is_raised_as_it_is(tmp_path: Path) -> None:
-    error = DataError("row 7 is bad\nmend it")
-    step = functools.partial(fail_at, at=2, rank=1, error=error)
+def test_an_error_in_a_replica_is_raised_as_it_is() -> None:
     with pytest.raises(DataError) as found:
-        run(config=tiny("train.replicas=2"), folder=tmp_path, after_step=step)
+        replicas.spawn(fail, "data", replicas=2)
     assert str(found.value) == "row 7 is bad\nmend it"
 
 
-def test_what_a_replica_dies_of_is_said(tmp_path: Path) -> None:
-    step = functools.partial(fail_at, at=2, rank=0, error=IndexError("no\nsuch thing"))
+def test_what_a_replica_dies_of_is_said() -> None:
     with pytest.raises(ZooError) as found:
-        run(config=tiny("train.replicas=2"), folder=tmp_path / "a", after_step=step)
-    assert 1 <= len(str(found.value).split("\n")) <= 3
-    assert "such thing" in str(found.value) or "replica" in str(found.value)
-    with pytest.raises(ZooError, match=r"replica 1 ended with SIGKILL, as when memory runs out"):
-        run(
-            config=tiny("train.replicas=2"),
-            folder=tmp_path / "b",
-            after_step=functools.partial(die_at, at=2),
-        )
+        replicas.spawn(fail, "bug", replicas=2)
+    assert 2 <= len(str(found.value).split("\n")) <= 3
+    assert "replica" in str(found.value) and "ZOO_DEBUG=1" in str(found.value)
+    assert "such thing" in str(found.value.__cause__) or "peer" in str(found.value.__cause__)
+    with pytest.raises(ZooError, match=r"replica \d (ended with SIGKILL|failed: .*[Cc]onnection)"):
+        replicas.spawn(fail, "killed", replicas=2)
 
 
 @pytest.mark.slow
