@@ -224,9 +224,11 @@ def _log_model(log: Tracking, folder: Path, task: EnergyTask) -> None:
         script=Path(__file__).parents[1] / "serving.py",
         artifacts={"weights": weights},
         signature={
-            "inputs": [{"name": "smiles", "type": "string"}],
+            "inputs": [
+                {"name": "smiles", "type": "string", "required": False},
+                {"name": "xyz", "type": "string", "required": False},
+            ],
             "outputs": [
-                {"name": "smiles", "type": "string"},
                 {"name": column, "type": "double"},
                 {"name": "valid", "type": "boolean"},
                 {"name": "reason", "type": "string"},
@@ -265,7 +267,7 @@ def _closing_words(
         display.say(f"published: {published} ({config.target.source})")
     display.say(f"checkpoint: {result['checkpoint']}")
     display.say(f"plots: {folder / 'plots'}")
-    if log.uri:
+    if result["run_id"]:
         store = f" --backend-store-uri {log.uri}" if log.uri.startswith("sqlite") else ""
         where = "mlflow ui" + store if store else log.uri
         display.say(f"tracked as run {result['run_id']}; look at it with: {where}")
