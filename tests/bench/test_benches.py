@@ -14,11 +14,18 @@ TINY = {"preset": "smoke", "force": True, "repeats": 2}
 
 @pytest.mark.slow
 def test_training_against_pyg():
-    result = train.bench_train(seconds=0.02, batch_sizes=(8, 4), molecules=30, **TINY)
+    result = train.bench_train(
+        seconds=0.02, batch_sizes=(8, 4), pack_sizes=(6,), molecules=30, **TINY
+    )
     json.dumps(result)
     assert result["entry"] == "schnet-qm9.U0" and result["data"] == "made up"
     assert result["ratio"] == result["zoo_graphs_per_s"] / result["pyg_graphs_per_s"]
     assert result["zoo_graphs_per_s"] == result["zoo"]["graphs_per_s"]["median"]
+    packs = result["zoo"]["by_graphs_per_pack"]
+    assert list(packs) == ["6", "16"] and result["zoo"]["graphs_per_pack_as_trained"] == 16
+    assert result["zoo_as_trained_graphs_per_s"] == packs["16"]["graphs_per_s"]["median"]
+    assert result["zoo_graphs_per_s"] == max(p["graphs_per_s"]["median"] for p in packs.values())
+    assert result["ratio_as_trained"] <= result["ratio"]
     sizes = result["pyg"]["by_batch_size"]
     assert list(sizes) == ["4", "8"]
     best = max(sizes, key=lambda size: sizes[size]["graphs_per_s"]["median"])
@@ -48,7 +55,13 @@ def test_training_alone():
 def test_senseless_requests_are_refused_before_anything_runs(monkeypatch):
     for module in (train, batching, startup):
         monkeypatch.setattr(module, "check_quiet", lambda **kwargs: pytest.fail("it has begun"))
-    for wrong in ({"repeats": 0}, {"seconds": 0}, {"batch_sizes": ()}, {"batch_sizes": (0, 8)}):
+    for wrong in (
+        {"repeats": 0},
+        {"seconds": 0},
+        {"batch_sizes": ()},
+        {"batch_sizes": (0, 8)},
+        {"pack_sizes": (0,)},
+    ):
         with pytest.raises(RequestError):
             train.bench_train(**wrong)
     with pytest.raises(RequestError, match="known: pyg"):

@@ -124,12 +124,16 @@ def test_where_qm9_is_missing_molecules_are_made_up(monkeypatch):
 
 def test_what_our_process_answers(recipe):
     handlers = sides.worker(name="schnet-qm9", preset="smoke", overrides=["train.accumulate=3"])
-    for precision in ("float32", "bf16"):
-        handlers["warm"](precision=precision)
-        assert handlers["run"](precision=precision, seconds=0.01) > 0
-        assert handlers["figures"](precision=precision)["graphs_per_step"] > 3
+    for precision, graphs in (("float32", 16), ("bf16", 5)):
+        which = {"precision": precision, "graphs": graphs}
+        handlers["warm"](**which)
+        assert handlers["run"](seconds=0.01, **which) > 0
+        figures = handlers["figures"](**which)
+        assert 0.7 < figures["graphs_per_step"] / (3 * graphs) < 1.2
+        assert figures["batch_shape"]["graphs"] < 3 * graphs
     facts = handlers["facts"]()
     assert facts["data"] == "made up" and facts["side"]["packs_per_step"] == 3
+    assert facts["graphs_per_pack"] == 16
     assert facts["side"]["lanes"] == min(3, torch.get_num_threads())
     json.dumps(facts)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from zoo.batching.pack import Batch
+from zoo.batching.shape import FixedSize
 from zoo.bench.machine import describe
 from zoo.bench.worker import Handlers
 from zoo.errors import UnavailableError
@@ -126,23 +127,35 @@ def zoo_side(*, config: Config, data: EnergyData) -> Side:
 def worker(*, name: str, preset: str, overrides: Sequence[str]) -> Handlers:
     """What a process of our side answers to."""
     config, data, notes = open_recipe(name=name, preset=preset, overrides=overrides)
-    sides: dict[str, Side] = {}
+    cutoff = config.model.arguments.cutoff
+    nodes, edges = data.store.nodes_per_graph(), data.store.edges_per_graph(cutoff=cutoff)
+    sides: dict[tuple[str, int], Side] = {}
+    shapes = {config.batch.graphs: data.shape}
 
-    def warm(*, precision: str) -> None:
-        settings = with_overrides(config, [f"train.precision={precision}"], where="bench")
-        sides[precision] = zoo_side(config=settings, data=data)
-        sides[precision].warm_up()
+    def warm(*, precision: str, graphs: int) -> None:
+        if graphs not in shapes:
+            shapes[graphs] = FixedSize.fit(nodes=nodes, edges=edges, graphs=graphs)
+        side = zoo_side(
+            config=with_overrides(config, [f"train.precision={precision}"], where=name),
+            data=replace(data, shape=shapes[graphs]),
+        )
+        side.warm_up()
+        sides[precision, graphs] = side
 
-    def run(*, precision: str, seconds: float) -> float:
-        return sides[precision].run(seconds=seconds)
+    def run(*, precision: str, graphs: int, seconds: float) -> float:
+        return sides[precision, graphs].run(seconds=seconds)
 
-    def figures(*, precision: str) -> dict[str, Any]:
-        return {"precision": precision, **sides[precision].figures()}
+    def figures(*, precision: str, graphs: int) -> dict[str, Any]:
+        return {
+            "precision": precision,
+            "batch_shape": dict(shapes[graphs].__dict__),
+            **sides[precision, graphs].figures(),
+        }
 
-    def break_down(*, seconds: float) -> dict[str, Any]:
+    def break_down(*, graphs: int, seconds: float) -> dict[str, Any]:
         from zoo.bench.breakdown import break_down
 
-        return break_down(sides["float32"], seconds=seconds)
+        return break_down(sides["float32", graphs], seconds=seconds)
 
     def facts() -> dict[str, Any]:
         return {
@@ -151,9 +164,9 @@ def worker(*, name: str, preset: str, overrides: Sequence[str]) -> Handlers:
             "notes": notes,
             "model": config.model.arguments.model_dump(),
             "machine": describe(),
+            "graphs_per_pack": config.batch.graphs,
             "side": {
                 "backend": config.train.backend,
-                "batch_shape": dict(data.shape.__dict__),
                 "packs_per_step": config.train.accumulate,
                 "lanes": min(config.train.accumulate, torch.get_num_threads()),
                 "training_graphs": len(data.splits["train"]),

@@ -35,6 +35,7 @@ def bench_train(
     repeats: int = 7,
     seconds: float = 2.0,
     batch_sizes: Sequence[int] = (32, 64, 128),
+    pack_sizes: Sequence[int] = (64, 128),
     molecules: int = 2048,
     bf16: bool = True,
     denormals: bool = True,
@@ -42,19 +43,21 @@ def bench_train(
 ) -> dict[str, Any]:
     """Graphs/s of our training step and of PyG's, and their ratio; JSON-able.
 
-    Sides take turns of `seconds`, `repeats` rounds. Ours trains the recipe as it is; PyG's figure
-    is that of the best of `batch_sizes`, on `molecules` of the training split. `bf16` adds our side
-    with bfloat16 products, and `denormals` PyG with denormal numbers left alone (up to three
-    rounds): beside the ratio, not in it. ZooError when something else uses the cores, unless
-    `force`.
+    Sides take turns of `seconds`, `repeats` rounds, and each side's figure is that of its best
+    batch size: PyG's of `batch_sizes`, on `molecules` of the training split; ours of packs of
+    `pack_sizes` graphs and of the recipe's own, as many packs a step as the recipe has, on the
+    whole split. `ratio_as_trained` is what the recipe's own reach. `bf16` adds our side with
+    bfloat16 products in the largest packs, and `denormals` PyG with denormal numbers left alone (up
+    to three rounds): beside the ratio, not in it. ZooError when something else uses the cores,
+    unless `force`.
     """
     if repeats < 1 or seconds <= 0 or molecules < 1:
         raise RequestError("a bench needs at least one repeat, one molecule and some seconds")
     if against not in ("pyg", None):
         raise RequestError(f"there is nothing to compare with under {against!r}; known: pyg")
     sizes = sorted(set(batch_sizes)) if against else []
-    if against and (not sizes or sizes[0] < 1):
-        raise RequestError("name at least one batch size, of one graph or more")
+    if (against and not sizes) or min([1, *sizes, *pack_sizes]) < 1:
+        raise RequestError("name at least one batch size; sizes are of one graph or more")
     from zoo.training.versions import versions
 
     before = check_quiet(force=force)
@@ -69,9 +72,16 @@ def bench_train(
             )
         )
         turns: dict[str, Callable[[], float]] = {}
-        for precision in ("float32", "bf16")[: 1 + bf16]:
-            ours.ask("warm", precision=precision)
-            turns[precision] = partial(ours.ask, "run", precision=precision, seconds=seconds)
+        facts = ours.ask("facts")
+        own = facts["graphs_per_pack"]
+        packs = sorted({*pack_sizes, own})
+        variants = {f"zoo {graphs}": ("float32", graphs) for graphs in packs}
+        if bf16:
+            variants["bf16"] = ("bf16", packs[-1])
+        for title, (precision, graphs) in variants.items():
+            which = {"precision": precision, "graphs": graphs}
+            ours.ask("warm", **which)
+            turns[title] = partial(ours.ask, "run", seconds=seconds, **which)
 
         def peer(flush: bool) -> Worker:
             given = {**recipe, "molecules_": molecules, "flush": flush}
@@ -84,8 +94,13 @@ def bench_train(
                 theirs.ask("warm", batch_size=size)
                 turns[f"pyg {size}"] = partial(theirs.ask, "run", batch_size=size, seconds=seconds)
         rounds = alternate(sides=turns, repeats=repeats, force=force, title=f"{name} training")
-        facts = ours.ask("facts")
-        parts = ours.ask("break_down", seconds=min(seconds, 0.5))
+        values = rounds.values
+        mine = {
+            graphs: _figures(ours, values[f"zoo {graphs}"], precision="float32", graphs=graphs)
+            for graphs in packs
+        }
+        best = _fastest(mine)
+        parts = ours.ask("break_down", graphs=best, seconds=min(seconds, 0.5))
         result: dict[str, Any] = {
             "bench": "train",
             "entry": facts["entry"],
@@ -93,11 +108,15 @@ def bench_train(
             "against": against,
             "measured": MEASURED,
             "notes": facts["notes"],
-            "zoo_graphs_per_s": spread(rounds.values["float32"])["median"],
+            "zoo_graphs_per_s": _speed(mine[best]),
+            "zoo_as_trained_graphs_per_s": _speed(mine[own]),
             "zoo": {
                 **facts["side"],
-                **_figures(ours, rounds.values["float32"], precision="float32"),
                 "omp_wait_policy": facts["machine"].pop("omp_wait_policy"),
+                "graphs_per_pack_as_trained": own,
+                "graphs_per_pack": best,
+                **mine[best],
+                "by_graphs_per_pack": {str(graphs): mine[graphs] for graphs in packs},
             },
             "model": facts["model"],
             "turn_seconds": seconds,
@@ -108,25 +127,42 @@ def bench_train(
             "versions": versions(),
         }
         if bf16:
-            half = _figures(ours, rounds.values["bf16"], precision="bf16")
-            result["zoo_bf16_graphs_per_s"] = half["graphs_per_s"]["median"]
-            result["zoo_bf16"] = half
+            half = _figures(ours, values["bf16"], precision="bf16", graphs=packs[-1])
+            result["zoo_bf16_graphs_per_s"] = _speed(half)
+            result["zoo_bf16"] = {"graphs_per_pack": packs[-1], **half}
         if theirs:
-            result |= _against(theirs, rounds.values, sizes=sizes)
+            peers = {
+                size: _figures(theirs, values[f"pyg {size}"], batch_size=size) for size in sizes
+            }
+            peer_best = _fastest(peers)
+            speed = _speed(peers[peer_best])
+            pairs = zip(values[f"zoo {best}"], values[f"pyg {peer_best}"], strict=True)
+            result |= {
+                "pyg_graphs_per_s": speed,
+                "ratio": _speed(mine[best]) / speed,
+                "ratio_spread": spread([a / b for a, b in pairs]),
+                "ratio_as_trained": _speed(mine[own]) / speed,
+                "pyg": {
+                    **theirs.ask("facts"),
+                    "batch_size": peer_best,
+                    **peers[peer_best],
+                    "by_batch_size": {str(size): peers[size] for size in sizes},
+                },
+            }
         if theirs and denormals:
             size = result["pyg"]["batch_size"]
             plain = peer(flush=False)
             plain.ask("warm", batch_size=size)
             both: dict[str, Callable[[], float]] = {
-                "zoo": turns["float32"],
+                "zoo": turns[f"zoo {best}"],
                 "pyg": partial(plain.ask, "run", batch_size=size, seconds=seconds),
             }
             few = min(repeats, 3)
             more = alternate(sides=both, repeats=few, force=force, title="denormals kept")
-            speed = {side: spread(values)["median"] for side, values in more.values.items()}
+            medians = {side: spread(values)["median"] for side, values in more.values.items()}
             result["pyg_with_denormals"] = {
-                "pyg_graphs_per_s": speed["pyg"],
-                "ratio": speed["zoo"] / speed["pyg"],
+                "pyg_graphs_per_s": medians["pyg"],
+                "ratio": medians["zoo"] / medians["pyg"],
                 "batch_size": size,
                 "graphs_per_s": spread(more.values["pyg"]),
                 "load": load_facts(before=before, rounds=more, force=force),
@@ -138,50 +174,41 @@ def _figures(worker: Worker, speeds: Sequence[float], **which: Any) -> dict[str,
     return {"graphs_per_s": spread(speeds), **worker.ask("figures", **which)}
 
 
-def _against(
-    worker: Worker, values: dict[str, list[float]], *, sizes: Sequence[int]
-) -> dict[str, Any]:
-    """PyG's figures at its best batch size, all sizes beside it, and the ratio."""
-    by_size = {size: _figures(worker, values[f"pyg {size}"], batch_size=size) for size in sizes}
-    best = max(sizes, key=lambda size: by_size[size]["graphs_per_s"]["median"])
-    ours, theirs = values["float32"], values[f"pyg {best}"]
-    speed = by_size[best]["graphs_per_s"]["median"]
-    return {
-        "pyg_graphs_per_s": speed,
-        "ratio": spread(ours)["median"] / speed,
-        "ratio_spread": spread([a / b for a, b in zip(ours, theirs, strict=True)]),
-        "pyg": {
-            **worker.ask("facts"),
-            "batch_size": best,
-            **by_size[best],
-            "by_batch_size": {str(size): figures for size, figures in by_size.items()},
-        },
-    }
+def _speed(figures: dict[str, Any]) -> float:
+    median: float = figures["graphs_per_s"]["median"]
+    return median
+
+
+def _fastest(by_size: dict[int, dict[str, Any]]) -> int:
+    return max(by_size, key=lambda size: _speed(by_size[size]))
 
 
 def render(result: dict[str, Any]) -> str:
     """A result of `bench_train` for a reader."""
     machine, load, ours = result["machine"], result["load"], result["zoo"]
-    each = ours["graphs_per_step"] / ours["packs_per_step"]
-    packs = f"{ours['packs_per_step']} packs of {each:.0f}"
-    rows = [(f"zoo, float32, {packs}", ours)]
+    times = ours["packs_per_step"]
+    rows = []
+    for graphs, figures in ours["by_graphs_per_pack"].items():
+        trained = " (as trained)" if int(graphs) == ours["graphs_per_pack_as_trained"] else ""
+        rows.append((f"zoo, float32, {times} packs of {graphs}{trained}", figures))
     if half := result.get("zoo_bf16"):
-        rows.append((f"zoo, bf16 products, {packs}", half))
+        rows.append((f"zoo, bf16 products, {times} packs of {half['graphs_per_pack']}", half))
     for size, figures in result.get("pyg", {}).get("by_batch_size", {}).items():
         rows.append((f"PyG, float32, batches of {size}", figures))
     lines = [f"{result['entry']} training on {result['data']} ({result['measured']})"]
     for label, figures in rows:
         speed = figures["graphs_per_s"]
         lines.append(
-            f"  {label:<34} {speed['median']:8,.0f} graphs/s "
+            f"  {label:<42} {speed['median']:8,.0f} graphs/s "
             f"({speed['min']:,.0f} to {speed['max']:,.0f}), step {figures['step_ms']:.1f} ms and "
             f"batch making {figures['batch_making_ms']:.2f} ms"
         )
     if "ratio" in result:
         ratio = result["ratio_spread"]
         lines.append(
-            f"  ratio {result['ratio']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f}) to PyG's "
-            f"best batch size, {result['pyg']['batch_size']}, with denormals flushed"
+            f"  ratio {result['ratio']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f}), each side "
+            f"at its best batch size, PyG with denormals flushed; "
+            f"{result['ratio_as_trained']:.2f} as trained"
         )
     if plain := result.get("pyg_with_denormals"):
         lines.append(
