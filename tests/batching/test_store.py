@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -231,23 +232,28 @@ def test_where_no_folder_can_be_made_the_path_is_named(store, tmp_path):
     assert same_arrays(found, store) and found.folder is None and found.digest == "d"
 
 
-@pytest.fixture
+@contextmanager
 def full_disk():
-    """No file may grow beyond 4 kB: writing fails half-way, as on a full disk."""
+    """No file may grow beyond 4 kB: writing fails half-way, as on a full disk.
+
+    No fixture: it would end after pytest has written the test's result, perhaps to a longer file.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_named_and_left_clean(tmp_path, full_disk):
+def test_a_full_disk_is_named_and_left_clean(tmp_path):
     large = random_store(np.random.default_rng(0), [20] * 50, edges=False)
     small = random_store(np.random.default_rng(0), [2], edges=False)
-    with pytest.raises(UnavailableError, match=f"cannot write {tmp_path / 's'}"):
+    with full_disk(), pytest.raises(UnavailableError, match=f"cannot write {tmp_path / 's'}"):
         write_store(folder=tmp_path / "s", store=large)
     assert seen(tmp_path) == []
     write_store(folder=tmp_path / "s", store=small)
-    with pytest.warns(UserWarning, match=f"cannot write {tmp_path / 's'}"):
+    with full_disk(), pytest.warns(UserWarning, match=f"cannot write {tmp_path / 's'}"):
         found = cached_store(folder=tmp_path / "s", digest="d", make=lambda: large)
     assert same_arrays(found, large)
     assert same_arrays(open_store(folder=tmp_path / "s"), small)  # what was there is kept
