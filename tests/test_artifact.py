@@ -109,6 +109,17 @@ def test_a_file_cut_short_anywhere_is_refused(weight_file):
         artifact.read_spec(weight_file)
 
 
+def test_no_length_of_a_header_is_taken_for_a_pickle(tmp_path):
+    path = tmp_path / "w.safetensors"
+    firsts = set()
+    for length in range(0, 256, 8):
+        made = spec(extra={"text": "x" * length})
+        artifact.write_weights(path=path, tensors=tensors(), spec=made)
+        firsts.add(path.read_bytes()[0])
+        assert artifact.read_spec(path) == made
+    assert 0x80 in firsts, "the first byte of every pickle"
+
+
 def test_pickles_are_refused_unread(tmp_path):
     class Evil:
         def __reduce__(self):

@@ -217,13 +217,15 @@ def _open(path: Path) -> BinaryIO:
 
 def _header(path: Path, *, start: bytes, size: int) -> int:
     """The length of the JSON header, from the first eight bytes of a file of `size` bytes."""
-    if start[:1] == b"\x80" or start[:4] == b"PK\x03\x04":
+    header = int.from_bytes(start, "little")
+    possible = len(start) == 8 and 2 <= header <= _LARGEST_HEADER
+    # A pickle's first byte may also begin the length of a header; its next seven make that absurd.
+    if start[:4] == b"PK\x03\x04" or (start[:1] == b"\x80" and not possible):
         raise WeightsError(
             f"{path} is a pickle, as torch.save writes; those run code when they are read\n"
             "only safetensors files are loaded: convert it where you trust it"
         )
-    header = int.from_bytes(start, "little")
-    if len(start) < 8 or not 2 <= header <= _LARGEST_HEADER:
+    if not possible:
         raise WeightsError(f"{path} is not a safetensors file")
     if 8 + header > size:
         raise WeightsError(f"{path} is cut short: {size} bytes, its header alone needs {header}")
