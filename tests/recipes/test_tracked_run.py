@@ -17,7 +17,7 @@ from zoo.recipes.run import run
 pytestmark = [
     pytest.mark.usefixtures("cache"),
     # What MLflow advises when a model is saved or loaded is no concern of these tests.
-    pytest.mark.filterwarnings("ignore:.*(type hints|input example)"),
+    pytest.mark.filterwarnings("ignore:.*([Tt]ype hint|input example)"),
 ]
 
 TRACKED = (*TINY, "train.tracking=true")

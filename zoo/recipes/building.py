@@ -40,12 +40,10 @@ def load(name: str | Path) -> EnergyModel:
 def find_weights(name: str | Path) -> Path:
     """The weight file meant by an entry's name, a file, a checkpoint or a run directory."""
     text = str(name)
-    if (
-        isinstance(name, Path)
-        or "/" in text
-        or text.endswith(".safetensors")
-        or Path(text).is_dir()
-    ):
+    known = text.partition(".")[0] in registry.entries()
+    # A folder that is called as an entry is (`zoo cp schnet-qm9 schnet-qm9`) is meant as ./...
+    path_like = isinstance(name, Path) or "/" in text or text.endswith(".safetensors")
+    if path_like or (text and not known and Path(text).is_dir()):
         return artifact.weights_path(Path(name).expanduser())
     entry, tag = registry.resolve(text)
     weights = entry.tags[tag].weights

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from zoo.artifact import Spec, read_weights
@@ -97,7 +98,11 @@ class EnergyModel:
         return self._run(molecules, summed, width=self.module.arguments.features)
 
     def values(self, molecules: Sequence[Molecule]) -> np.ndarray:
-        """The property of molecules (atomic numbers [n], positions [n, 3] in Å): float64 [M]."""
+        """The property of molecules (atomic numbers [n], positions [n, 3] in Å): float64 [M].
+
+        RequestError when the head was replaced by one for other properties.
+        """
+        self._check_head()
         scaled = self._run(molecules, self.module, width=1)[:, 0]
         return self._unscale(scaled, [numbers for numbers, _ in molecules])
 
@@ -108,6 +113,7 @@ class EnergyModel:
 
         RequestError when the property isn't an energy of the whole molecule.
         """
+        self._check_head()
         if self._property.unit != "eV" or self.module.arguments.readout != "sum":
             raise RequestError(f"{self.column} isn't an energy surface: it has no forces")
         count = len(numbers)
@@ -138,9 +144,8 @@ class EnergyModel:
 
         Its `module` predicts scaled values; the caller trains it and knows their meaning.
         """
-        torch.manual_seed(seed)
         arguments = self.module.arguments.model_copy(update={"outputs": outputs})
-        module = SchNet(arguments=arguments)
+        module = _untrained(arguments, seed=seed)
         kept = {
             name: value
             for name, value in self.module.state_dict().items()
@@ -152,9 +157,17 @@ class EnergyModel:
 
     def double(self) -> EnergyModel:
         """A copy that computes in float64 (geometry optimisation to tight thresholds, tests)."""
-        module = SchNet(arguments=self.module.arguments)
+        module = _untrained(self.module.arguments)
         module.load_state_dict(self.module.state_dict())
         return EnergyModel(spec=self.spec, module=module.double(), sha256=self.sha256)
+
+    def _check_head(self) -> None:
+        outputs = self.module.arguments.outputs
+        if outputs != 1:
+            raise RequestError(
+                f"the head of this model is a new one with {outputs} outputs, not {self.column}\n"
+                "its `module` predicts scaled values; their meaning is yours"
+            )
 
     @property
     def _dtype(self) -> Any:
@@ -198,16 +211,51 @@ class EnergyModel:
 
 
 def load_energy_model(path: Path) -> EnergyModel:
-    """Build the model that a weight file describes. WeightsError where tensors don't fit it."""
+    """Build the model that a weight file describes. WeightsError where tensors don't fit it, or
+    where what it says of itself makes no sense.
+    """
     spec, tensors = read_weights(path)
+    _check_spec(spec, where=str(path))
     return EnergyModel(
         spec=spec, module=build_module(spec, tensors, where=str(path)), sha256=sha256_file(path)
     )
 
 
+def _untrained(arguments: SchNetArguments, *, seed: int = 0) -> SchNet:
+    """A network with random values, and the caller's random numbers as they were."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return SchNet(arguments=arguments)
+
+
+def _check_spec(spec: Spec, *, where: str) -> None:
+    """Hold a spec to what prediction takes from it."""
+    from ase.data import atomic_numbers
+
+    names = [p.name for p in spec.properties]
+    symbols = {*spec.elements, *(s for refs in spec.atom_refs.values() for s in refs)}
+    problem = ""
+    if spec.architecture != "schnet":
+        problem = f"the architecture {spec.architecture!r} has no task 'energy' in this gnn-zoo"
+    elif len(names) != 1:
+        problem = f"{len(names)} properties, where one is expected"
+    elif names[0] not in spec.scaling:
+        problem = f"no scaling of {names[0]}"
+    elif strange := sorted(symbols - set(atomic_numbers)):
+        problem = f"{strange[0]!r} is no element"
+    if problem:
+        raise WeightsError(f"{where} has a damaged spec: {problem}")
+
+
 def build_module(spec: Spec, tensors: Mapping[str, Tensor], *, where: str) -> SchNet:
-    """The network of a spec with these weights."""
-    module = SchNet(arguments=SchNetArguments(**spec.arguments))
+    """The network of a spec with these weights. WeightsError where they don't fit together."""
+    try:
+        arguments = SchNetArguments(**spec.arguments)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, ("arguments", *first["loc"])))
+        raise WeightsError(f"{where} has a damaged spec: {key}: {first['msg']}") from error
+    module = _untrained(arguments)
     expected = {name: value.shape for name, value in module.state_dict().items()}
     if expected != {name: value.shape for name, value in tensors.items()}:
         raise WeightsError(

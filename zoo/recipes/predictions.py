@@ -63,15 +63,27 @@ def read(
 
 
 def _from_pyg(source: Any) -> Any:
-    items = source if isinstance(source, list) else [source]
-    if not items or not all(type(i).__module__.startswith("torch_geometric") for i in items):
+    items = list(source) if isinstance(source, list | tuple) else [source]
+    if not items or not all(_is_pyg(item) for item in items):
         return source
     from ase import Atoms
 
-    graphs = [g for item in items for g in (item.to_data_list() if "ptr" in item else [item])]
-    if any(getattr(g, "z", None) is None or g.pos is None for g in graphs):
+    graphs = [graph for item in items for graph in _graphs(item)]
+    if any(getattr(g, "z", None) is None or getattr(g, "pos", None) is None for g in graphs):
         raise RequestError("PyG graphs need atomic numbers `z` and positions `pos` (Å)")
     return [Atoms(numbers=g.z.cpu().numpy(), positions=g.pos.cpu().numpy()) for g in graphs]
+
+
+def _is_pyg(item: Any) -> bool:
+    # A Batch's own class is made on the fly, and lies in no module of PyG's.
+    return any(c.__module__.startswith("torch_geometric.data") for c in type(item).__mro__)
+
+
+def _graphs(item: Any) -> list[Any]:
+    """The graphs of a PyG Batch, data set or `Data`."""
+    if hasattr(item, "to_data_list"):
+        return list(item.to_data_list())
+    return [item] if hasattr(item, "to_dict") else list(item)
 
 
 def valid_molecules(
@@ -92,7 +104,7 @@ def _frame(model: EnergyModel, chunk: list[Molecule], names: Iterable[str]) -> p
     columns: dict[str, Any] = {name: [m.columns.get(name) for m in chunk] for name in names}
     taken = [model.column, "valid", "reason", "warning"]
     # An input that has such a column itself keeps it, under a name that tells them apart.
-    columns = {f"{n} (input)" if n in taken else n: v for n, v in columns.items()}
+    columns = dict(zip(_apart(columns, taken=taken), columns.values(), strict=True))
     return pd.DataFrame(
         {
             **columns,
@@ -102,6 +114,20 @@ def _frame(model: EnergyModel, chunk: list[Molecule], names: Iterable[str]) -> p
             "warning": pd.array(["; ".join(m.warnings) for m in chunk], dtype="str"),
         }
     )
+
+
+def _apart(names: Iterable[str], *, taken: Iterable[str]) -> list[str]:
+    """The input's column names, those renamed that are taken by the output's: `valid (input)`."""
+    own = list(names)
+    used = {*taken, *own}
+    renamed = []
+    for name in own:
+        new = name
+        while name in taken and new in used:
+            new = f"{new} (input)"
+        used.add(new)
+        renamed.append(new)
+    return renamed
 
 
 def predict_file(
@@ -116,11 +142,13 @@ def predict_file(
 ) -> Report:
     """Write predictions to a .csv or .parquet file, and invalid rows to `<out>.report.csv`.
 
-    The file appears when it is whole. RequestError for another kind of file, UnavailableError
-    naming the path where it can't be written.
+    The file appears when it is whole. RequestError for another kind of file, and for the input
+    itself; UnavailableError naming the path where it can't be written.
     """
     if out.suffix not in (".csv", ".parquet"):
         raise RequestError(f"cannot write {out}: its name should end in .csv or .parquet")
+    if isinstance(source, str | os.PathLike) and out.exists() and _same(source, out):
+        raise RequestError(f"{out} is the input: name another file for the predictions")
     partial = out.with_name(f".{out.name}.partial-{os.getpid()}")
     report = Report(report_path(out))
     with disk(out), report:
@@ -140,6 +168,13 @@ def predict_file(
         finally:
             partial.unlink(missing_ok=True)
     return report
+
+
+def _same(source: str | os.PathLike[str], out: Path) -> bool:
+    try:
+        return out.samefile(Path(source).expanduser())
+    except OSError:  # a SMILES
+        return False
 
 
 def _write_csv(frames: Iterator[pd.DataFrame], path: Path) -> None:

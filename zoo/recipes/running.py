@@ -16,7 +16,7 @@ from zoo.models.schnet import SchNetArguments
 from zoo.recipes.building import find_weights
 from zoo.recipes.config import Config, ModelSettings, load_config, with_overrides
 from zoo.recipes.energy import EnergyData, EnergyTask, open_data
-from zoo.recipes.energy_model import build_module
+from zoo.recipes.energy_model import load_energy_model
 from zoo.recipes.run import run
 from zoo.recipes.run_folder import CONFIG, new_folder, read_config
 from zoo.training import replicas
@@ -53,7 +53,8 @@ def evaluate(
         raise unknown(kind="split", name=split, known=("train", "valid", "test"))
     began = time.monotonic()
     path = find_weights(name)
-    spec, tensors = artifact.read_weights(path)
+    model = load_energy_model(path)
+    spec = model.spec
     config = _config_of(path, spec, overrides)
     with PeakMemory() as memory:
         data = open_data(config)
@@ -64,7 +65,7 @@ def evaluate(
                 f"{name} was trained on another split ({trained_on[:12]}) than this data gives "
                 f"({data.split_sha256[:12]}): its test molecules may be among the trained ones"
             )
-        task.module = build_module(spec, tensors, where=str(path)).to(task.device)
+        task.module = model.module.to(task.device)
         rows, predicted = task.predictions_by(spec, split)
         doubts = _doubts(config, data, spec, rows)
         metrics = task.metrics(rows, predicted)
@@ -116,7 +117,6 @@ def _config_of(path: Path, spec: artifact.Spec, overrides: Sequence[str]) -> Con
     predicted = spec.properties[0].name
     if config.data.property != predicted:
         raise RequestError(f"{path} predicts {predicted}, not {config.data.property}")
-    model = ModelSettings(
-        architecture=config.model.architecture, arguments=SchNetArguments(**spec.arguments)
-    )
+    arguments = SchNetArguments(**spec.arguments)
+    model = ModelSettings(architecture=config.model.architecture, arguments=arguments)
     return config.model_copy(update={"model": model})
