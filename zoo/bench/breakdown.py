@@ -25,8 +25,13 @@ def product_flops(side: Side) -> int:
     from torch.utils.flop_counter import FlopCounterMode
 
     packs, _ = next(side.groups)
-    with FlopCounterMode(display=False) as counter:
-        side.step(packs)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the counter sees its own thread only: no lanes
+    try:
+        with FlopCounterMode(display=False) as counter:
+            side.step(packs)
+    finally:
+        torch.set_num_threads(threads)
     return int(counter.get_total_flops())
 
 
