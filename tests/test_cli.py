@@ -127,11 +127,11 @@ def test_doctor_passes_here(command):
     assert {c["state"] for c in found["checks"]} <= {"ok", "missing"}
 
 
-def test_debug_shows_the_traceback(command, monkeypatch):
+def test_debug_shows_the_traceback_and_changes_nothing_else(command, monkeypatch):
     monkeypatch.setenv("ZOO_DEBUG", "1")
-    monkeypatch.setattr(sys, "argv", ["zoo", "show", "schnet-qm8"])
-    with pytest.raises(zoo.errors.RequestError):
-        cli.main()
+    done = command("show", "schnet-qm8")
+    assert done.code == 2 and done.out == ""
+    assert "Traceback" in done.err and "RequestError" in done.err
 
 
 def test_the_installed_command_answers_without_loading_torch(tmp_path):

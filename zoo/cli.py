@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json as _json
+import math
 import os
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +35,25 @@ Overrides = Annotated[
 
 def _emit(value: Any, *, json: bool, text: Callable[[], str]) -> None:
     if os.environ.get("RANK", "0") == "0":  # of torchrun's processes, one speaks
-        print(_json.dumps(value, indent=1, default=str) if json else text())
+        print(_json.dumps(_plain(value), indent=1) if json else text())
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it, which knows no NaN and no infinity: null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, str | int | None) else str(value)
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    pass
 
 
 @app.command("ls")
@@ -120,7 +140,7 @@ def run(
     """Train an entry's recipe, tracked by MLflow."""
     from zoo import cli_text
 
-    chosen = [*(overrides or []), *([f"train.replicas={replicas}"] if replicas else [])]
+    chosen = [*(overrides or []), *([] if replicas is None else [f"train.replicas={replicas}"])]
     result = zoo.run(name, *chosen, preset=preset, seed=seed, folder=folder)
     _emit(result, json=json, text=lambda: cli_text.result(result))
 
@@ -204,10 +224,19 @@ def main() -> None:
     """Entry point: runs a command and turns errors into one to three lines and an exit code."""
     # Idle operator threads must sleep, not spin: lanes use their cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    _add_bench()
     try:
+        if sys.argv[1:] == ["--version"]:
+            print(f"gnn-zoo {zoo.__version__}")
+            sys.exit(0)
+        _add_bench()
         code = app(standalone_mode=False)
+        if code == 130:  # what typer makes of Ctrl-C
+            raise KeyboardInterrupt
+        sys.stdout.flush()
         sys.exit(code if isinstance(code, int) else 0)
+    except BrokenPipeError:  # the reader has seen enough: zoo ls | head -1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except Exception as error:
         sys.exit(_explain(error))
     except KeyboardInterrupt:
@@ -217,25 +246,38 @@ def main() -> None:
 
 def _explain(error: Exception) -> int:
     """Print an error for people (and for --json, an object); returns the exit code."""
-    if os.environ.get("ZOO_DEBUG") == "1":
-        raise error
-    # What the parser raises for a wrong option shows itself. Asked by what it can do, not by type:
-    # typer has had click's exceptions and its own.
-    if hasattr(error, "show") and hasattr(error, "exit_code"):
-        error.show()
-        return int(error.exit_code)
     if isinstance(error, typer.Exit | typer.Abort):
         return getattr(error, "exit_code", 1)
-    if isinstance(error, ZooError):
+    # Asked by what it can do, not by type: typer has had click's exceptions and its own.
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+        code, text = int(error.exit_code), _usage(error)
+        if not text:
+            return code
+    elif isinstance(error, ZooError):
         code, text = error.exit_code, str(error)
     else:
         code = 1
         first = str(error).strip().split("\n")[0]
         text = f"unexpected {type(error).__name__}: {first}\nZOO_DEBUG=1 shows where it came from"
+    if os.environ.get("ZOO_DEBUG") == "1":
+        traceback.print_exception(error)
     if "--json" in sys.argv:
         print(_json.dumps({"error": text, "exit_code": code}))
     print(f"error: {text}", file=sys.stderr)
     return code
+
+
+def _usage(error: Any) -> str:
+    """What the parser says of a wrong option or command; "" for a help page, which is printed."""
+    context = getattr(error, "ctx", None)
+    words: list[str] = []
+    while context is not None and context.parent is not None:
+        words.insert(0, str(context.info_name))
+        context = context.parent
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return ""
+    return f"{str(error.format_message()).strip()}\nsee: {' '.join(['zoo', *words, '-h'])}"
 
 
 def _add_bench() -> None:
