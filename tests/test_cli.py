@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,7 @@ def command(monkeypatch, capsys) -> Callable[..., Done]:
     """Run `zoo ...` in this process."""
     # main() sets what it finds unset: leave the environment as it was.
     monkeypatch.setenv("OMP_WAIT_POLICY", os.environ.get("OMP_WAIT_POLICY", "PASSIVE"))
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
 
     def run(*arguments: str) -> Done:
         monkeypatch.setattr(sys, "argv", ["zoo", *arguments])

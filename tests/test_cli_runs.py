@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +36,7 @@ def command(
 ) -> Callable[..., Done]:
     """Run `zoo ...` in this process; whatever it writes to the descriptors is seen."""
     monkeypatch.setenv("OMP_WAIT_POLICY", os.environ.get("OMP_WAIT_POLICY", "PASSIVE"))
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # main() sets it
     monkeypatch.setattr(running, "_plots", lambda *_: [])
 
     def run(*arguments: object) -> Done:
@@ -325,6 +327,19 @@ def test_predictions_need_no_network_and_no_cache(trained: Path, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert strict_json(done.stdout)["predictions"][0]["valid"] is True
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    process = zoo_command(
+        *("run", "schnet-qm9", *TINY, "data.limit=16", "--preset", "smoke", "--folder", "run"),
+        folder=tmp_path,
+        ZOO_CACHE=str(tmp_path / "cache"),
+    )
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    [warning] = [line for line in err.splitlines() if "warning" in line.lower()]
+    assert warning.startswith(f"warning: cannot write {tmp_path / 'cache'}")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:

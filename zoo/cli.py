@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -224,6 +225,7 @@ def main() -> None:
     """Entry point: runs a command and turns errors into one to three lines and an exit code."""
     # Idle operator threads must sleep, not spin: lanes use their cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         if sys.argv[1:] == ["--version"]:
             print(f"gnn-zoo {zoo.__version__}")

@@ -13,6 +13,8 @@ from tiny import TINY, strict_json, tiny, zoo_command
 import zoo
 from zoo.recipes import run as running
 from zoo.recipes.run import run
+from zoo.training.tracking_protocol import NoTracker
+from zoo.training.tracking_records import write_run
 
 pytestmark = [
     pytest.mark.usefixtures("cache"),
@@ -117,6 +119,38 @@ def test_a_store_that_cannot_be_used_never_ends_a_run(
     assert out == "" and "the run goes on, its log is kept in" in err
     assert "Traceback" not in err and "tracked as run" not in err
     assert "python -m zoo.training.replay" in err
+
+
+def test_a_run_resumed_from_elsewhere_goes_on_in_its_own_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = []
+
+    class Fake(NoTracker):
+        def __init__(self, *, uri: str | None, **_: object) -> None:
+            stores.append(uri)
+
+    monkeypatch.setattr(running, "Tracker", Fake)
+    monkeypatch.setattr(running, "_plots", lambda *_: [])
+    database = tmp_path / "mlflow.db"
+    uri = f"sqlite:///{database}"
+    folder = tmp_path / "run"
+
+    def stop(step: int) -> None:
+        raise KeyboardInterrupt
+
+    config = tiny("train.tracking=true", "data.limit=16")
+    with pytest.raises(KeyboardInterrupt):
+        run(config=config, folder=folder, after_step=stop)
+    write_run(folder, run_id="abc", uri=uri, experiment="x")
+    database.touch()
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(config=config, folder=folder, resume=True, after_step=stop)
+        database.unlink(missing_ok=True)  # moved away: nothing is made in its old place
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://elsewhere")
+    run(config=config, folder=folder, resume=True)
+    assert stores == [None, uri, None, "http://elsewhere"]
 
 
 def test_a_run_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

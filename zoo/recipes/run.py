@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from zoo.training.loop import TrainingResult, train
 from zoo.training.memory import PeakMemory
 from zoo.training.progress import Display
 from zoo.training.tracking import NoTracker, Tracker, Tracking, known_run, versions
+from zoo.training.tracking_records import known_database
 
 
 def run(
@@ -131,6 +133,8 @@ def _tracker(config: Config, folder: Path) -> Tracking:
         run_name=folder.name,
         folder=folder,
         run_id=known_run(folder),
+        # Resumed from another place, the run goes on where it was tracked, unless told otherwise.
+        uri=os.environ.get("MLFLOW_TRACKING_URI") or known_database(folder),
     )
 
 

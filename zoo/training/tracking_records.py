@@ -175,11 +175,24 @@ def settle_spool(folder: Path, left: Sequence[Record], *, header: Record) -> Non
 
 def known_run(folder: Path) -> str | None:
     """The id of the MLflow run that `folder` was logged to, to resume it; None if unknown."""
+    return _noted(folder, "run_id")
+
+
+def known_database(folder: Path) -> str | None:
+    """The SQLite store that `folder` was logged to, to resume it from any place; None if it was
+    another kind of store, or isn't there.
+    """
+    uri = _noted(folder, "uri") or ""
+    path = Path(uri.removeprefix("sqlite:///").partition("?")[0])
+    return uri if uri.startswith("sqlite:///") and path.is_file() else None
+
+
+def _noted(folder: Path, key: str) -> str | None:
     try:
-        run_id = json.loads((folder / RUN).read_text(encoding="utf-8")).get("run_id")
+        value = json.loads((folder / RUN).read_text(encoding="utf-8")).get(key)
     except (OSError, ValueError, AttributeError):
         return None
-    return run_id if isinstance(run_id, str) else None
+    return value if isinstance(value, str) else None
 
 
 def write_run(folder: Path, *, run_id: str, uri: str, experiment: str) -> None:
