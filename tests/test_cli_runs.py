@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from ase.build import molecule
 from ase.io import write
-from tiny import TINY, strict_json, zoo_command
+from tiny import TINY, strict_json, untrained, zoo_command
 
 import zoo
 from zoo import cli
@@ -187,7 +187,7 @@ def test_predict_from_smiles_warns_of_the_geometry(
         (("run", "schnet-qm9", "--seed", "-1"), "train.seed"),
         (("run", "schnet-qm9", "--seed", "x"), "--seed"),
         (("run", "schnet-qm9", "data.folder=."), "no raw files of QM9"),
-        (("fetch", "schnet-qm9.zpve"), "has no trained weights yet"),
+        (("fetch", untrained()), "has no trained weights yet"),
         (("fetch", "schnet-qm9", "--all"), "name one entry, or give --all"),
         (("config", "schnet-qm9", "--preset", "fast"), "unknown preset 'fast'"),
         (("trian", "schnet-qm9"), "No such command 'trian'"),

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from zoo import hub, registry
-from zoo.errors import ZooError
 
 Check = dict[str, str]
 
@@ -21,16 +20,16 @@ Check = dict[str, str]
 def examine() -> dict[str, Any]:
     """Every check and its state: ok, missing (an option that isn't there), bad (to be mended)."""
     checks = [
-        _versions(),
-        _threads(),
-        _compiler(),
-        _gpu(),
-        _writable("cache", hub.cache_dir()),
-        _writable("this folder (runs, mlflow.db)", Path.cwd()),
-        _kernels(),
-        _qm9(),
-        _weights(),
-        _offline(),
+        _survived("versions", _versions),
+        _survived("threads", _threads),
+        _survived("g++", _compiler),
+        _survived("GPU", _gpu),
+        _survived("cache", lambda: _writable("cache", hub.cache_dir())),
+        _survived("this folder", lambda: _writable("this folder (runs, mlflow.db)", Path.cwd())),
+        _survived("kernels", _kernels),
+        _survived("QM9", _qm9),
+        _survived("weights", _weights),
+        _survived("network", _offline),
     ]
     return {"ok": all(c["state"] != "bad" for c in checks), "checks": checks}
 
@@ -134,8 +133,17 @@ def _offline() -> Check:
 
 
 def _try(name: str, work: Callable[[], None], says: str) -> Check:
-    try:
+    def check() -> Check:
         work()
-    except (ZooError, AssertionError, ImportError, OSError) as error:
-        return _check(name, "bad", str(error))
-    return _check(name, "ok", says)
+        return _check(name, "ok", says)
+
+    return _survived(name, check)
+
+
+def _survived(name: str, check: Callable[[], Check]) -> Check:
+    """A check whose own failure, of whatever kind, is what it found."""
+    try:
+        return check()
+    except Exception as error:
+        first = str(error).strip().split("\n")[0]
+        return _check(name, "bad", first or type(error).__name__)

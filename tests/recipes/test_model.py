@@ -13,6 +13,7 @@ import pytest
 import torch
 from ase.build import molecule
 from ase.optimize import BFGS
+from tiny import untrained
 
 import zoo
 from zoo.artifact import read_weights, write_weights
@@ -76,11 +77,12 @@ def test_a_folder_called_as_an_entry_does_not_hide_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "schnet-qm9.zpve").mkdir()
+    name = untrained()
+    (tmp_path / name).mkdir()
     with pytest.raises(RequestError, match="has no trained weights yet"):
-        zoo.load("schnet-qm9.zpve")
+        zoo.load(name)
     with pytest.raises(RequestError, match="is no checkpoint and no run"):
-        zoo.load("./schnet-qm9.zpve")
+        zoo.load(f"./{name}")
     shutil.copytree(trained, "mine")
     assert zoo.load("mine").spec.entry == "schnet-qm9.U0"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import TINY, history, strict_json, tiny
+from tiny import TINY, history, strict_json, tiny, untrained
 
 import zoo
 from zoo import artifact
@@ -123,7 +123,7 @@ def test_evaluate_says_what_is_wrong_with_a_request(trained: Path) -> None:
     with pytest.raises(RequestError, match="predicts U0, not homo"):
         zoo.evaluate(trained, "data.property=homo")
     with pytest.raises(RequestError, match="has no trained weights yet"):
-        zoo.evaluate("schnet-qm9.zpve")
+        zoo.evaluate(untrained())
 
 
 @pytest.mark.usefixtures("no_plots")

@@ -32,6 +32,13 @@ def history(folder: Path) -> list[dict[str, float]]:
     return rows
 
 
+def untrained() -> str:
+    """An entry whose weights don't ship."""
+    import zoo
+
+    return next(name for name in zoo.list() if name not in zoo.list(weights=True))
+
+
 def strict_json(text: str) -> Any:
     """What a strict reader makes of it: NaN and Infinity are no JSON."""
 
