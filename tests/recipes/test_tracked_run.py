@@ -26,7 +26,6 @@ TRACKED = (*TINY, "train.tracking=true")
 WATER = "3\n\nO 0 0 0.119\nH 0 0.763 -0.477\nH 0 -0.763 -0.477\n"
 
 
-@pytest.mark.slow
 def test_a_run_logs_all_it_knows_and_a_model_that_predicts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
