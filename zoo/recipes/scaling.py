@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from zoo.errors import DataError
+
+_NUMBERS = 128
+"""Atomic numbers counted: room for all there are."""
+_CHUNK = 20_000
+"""Graphs whose elements are counted at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +48,12 @@ class Labels:
         """The same values under a scaling that was fitted elsewhere."""
         from ase.data import atomic_numbers
 
-        shares = np.zeros(256)
+        shares = np.zeros(_NUMBERS)
         for symbol, share in atom_refs.items():
             shares[atomic_numbers[symbol]] = share
-        offset = np.add.reduceat(shares[z], node_ptr[:-1].astype(np.int64))
+        offset = np.empty(len(self.values))
+        for rows, counts in _element_counts(node_ptr=node_ptr, z=z):
+            offset[rows] = counts @ shares
         return replace(
             self,
             offset=offset,
@@ -55,6 +62,18 @@ class Labels:
             mean=mean,
             std=std,
         )
+
+
+def _element_counts(*, node_ptr: np.ndarray, z: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Atoms of each atomic number, for some graphs at a time: rows, and float64 [rows, 128]."""
+    graphs = len(node_ptr) - 1
+    for begin in range(0, graphs, _CHUNK):
+        rows = slice(begin, min(begin + _CHUNK, graphs))
+        first, last = int(node_ptr[rows.start]), int(node_ptr[rows.stop])
+        sizes = np.diff(node_ptr[rows.start : rows.stop + 1])
+        cell = np.repeat(np.arange(len(sizes)) * _NUMBERS, sizes) + z[first:last]
+        counts = np.bincount(cell, minlength=len(sizes) * _NUMBERS)
+        yield rows, counts.reshape(len(sizes), _NUMBERS).astype(np.float64)
 
 
 def fit_labels(
@@ -82,19 +101,28 @@ def fit_labels(
     if len(endless):
         shown = ", ".join(map(str, endless[:8])) + (" ..." if len(endless) > 8 else "")
         raise DataError(f"infinite labels: molecules {shown} of the data\nuse NaN for unknown ones")
-    numbers = np.unique(z)
-    of_graph = np.repeat(np.arange(len(values)), np.diff(node_ptr))
-    seen = np.unique(z[np.isin(of_graph, known)])
+    fitted = np.zeros(len(values), bool)
+    fitted[known] = True
+    # By the normal equations, a part of the graphs at a time: counts of ten million molecules take
+    # gigabytes, and being integers they lose nothing to the squaring.
+    square, right = np.zeros((_NUMBERS, _NUMBERS)), np.zeros(_NUMBERS)
+    present = np.zeros(_NUMBERS, bool)
+    for rows, counts in _element_counts(node_ptr=node_ptr, z=z):
+        present |= counts.any(0)
+        here = np.flatnonzero(present)
+        used = counts[fitted[rows]][:, here]
+        square[np.ix_(here, here)] += used.T @ used
+        right[here] += used.T @ values[rows][fitted[rows]]
+    seen = np.flatnonzero(square.diagonal())
     offset = np.zeros(len(values))
     refs: dict[str, float] = {}
     mean = 0.0
     if readout == "sum":
-        counts = np.stack(
-            [np.add.reduceat(z == number, node_ptr[:-1].astype(np.int64)) for number in numbers], 1
-        ).astype(np.float64)
-        shares, *_ = np.linalg.lstsq(counts[known], values[known], rcond=None)
-        offset = counts @ shares
-        refs = {chemical_symbols[n]: float(s) for n, s in zip(numbers, shares, strict=True)}
+        shares = np.zeros(_NUMBERS)
+        shares[seen], *_ = np.linalg.lstsq(square[np.ix_(seen, seen)], right[seen], rcond=None)
+        for rows, counts in _element_counts(node_ptr=node_ptr, z=z):
+            offset[rows] = counts @ shares
+        refs = {chemical_symbols[n]: float(shares[n]) for n in np.flatnonzero(present)}
     elif readout == "mean":
         mean = float(values[known].mean())
     left = values - offset - mean
