@@ -123,7 +123,8 @@ def fill_batch(
     if cutoff is None:
         for name in sorted(set(store.edge) - {"src", "dst"}):
             batch[name] = _gathered(store.edge[name], ptr=store.edge_ptr, graphs=graphs, slots=E)
-    kernel.finish_edges(ends, real_nodes, src, dst, dst_ptr, src_ptr, src_perm, edges_mask)
+    tables = (src, dst, dst_ptr, src_ptr, src_perm, edges_mask)
+    kernel.finish_edges(ends, real_nodes, cutoff is not None, *tables)
     graph_id = np.full(G, -1, np.int32)
     graph_id[:count] = graphs
     graphs_mask = graph_id >= 0

@@ -136,6 +136,26 @@ def node_layout(
 
 
 @njit
+def small(pos: Array, begin: int, end: int, cutoff: float) -> bool:
+    """Whether the box around some atoms is so small that all pairs lie within the cutoff.
+
+    Most small molecules pass at the usual cutoffs, and their pairs need no look. False where a
+    coordinate is not finite.
+    """
+    square = 0.0
+    for axis in range(3):
+        low, high = np.inf, -np.inf
+        total = 0.0
+        for i in range(begin, end):
+            value = np.float64(pos[i, axis])
+            low, high = min(low, value), max(high, value)
+            total += value
+        # min and max pass NaN over; the sum doesn't
+        square += (high - low) ** 2 + 0.0 * total
+    return square < 0.999 * cutoff * cutoff
+
+
+@njit
 def edges_within(
     pos: Array, pack_node_ptr: Array, graphs: int, cutoff: float, src: Array, dst: Array, ptr: Array
 ) -> int:
@@ -147,6 +167,17 @@ def edges_within(
     ptr[0] = 0
     for g in range(graphs):
         begin, end = pack_node_ptr[g], pack_node_ptr[g + 1]
+        size = end - begin
+        if at + size * (size - 1) <= src.shape[0] and small(pos, begin, end, cutoff):
+            for i in range(begin, end):
+                for j in range(begin, i):
+                    src[at + j - begin] = j
+                for j in range(i + 1, end):
+                    src[at + j - begin - 1] = j
+                dst[at : at + size - 1] = i
+                at += size - 1
+                ptr[i + 1] = at
+            continue
         for i in range(begin, end):
             x, y, z = np.float64(pos[i, 0]), np.float64(pos[i, 1]), np.float64(pos[i, 2])
             for j in range(begin, end):
@@ -206,6 +237,7 @@ def edges_stored(
 def finish_edges(
     count: int,
     real_nodes: int,
+    symmetric: bool,
     src: Array,
     dst: Array,
     dst_ptr: Array,
@@ -213,24 +245,31 @@ def finish_edges(
     src_perm: Array,
     edges_mask: Array,
 ) -> None:
-    """Padding edges (self-loops spread over the padding nodes), masks, and the transpose."""
+    """Padding edges (self-loops spread over the padding nodes), masks, and the transpose.
+
+    `symmetric` promises that each edge's reverse is there: then rows and columns are equally long.
+    """
     nodes = dst_ptr.shape[0] - 1
     for row in range(real_nodes, nodes):
         dst_ptr[row + 1] = count
-    pads = nodes - real_nodes
-    for e in range(src.shape[0]):
-        edges_mask[e] = e < count
-        if e >= count:
-            src[e] = real_nodes + (e - count) % pads
-            dst[e] = src[e]
-            src_perm[e] = e
-    for row in range(nodes + 1):
-        src_ptr[row] = 0
-    for e in range(count):
-        src_ptr[src[e] + 1] += 1
-    for row in range(nodes):
-        src_ptr[row + 1] += src_ptr[row]
+    edges_mask[:count] = True
+    edges_mask[count:] = False
+    pad = real_nodes
+    for e in range(count, src.shape[0]):
+        src[e] = pad
+        dst[e] = pad
+        src_perm[e] = e
+        pad = pad + 1 if pad + 1 < nodes else real_nodes
+    if symmetric:
+        src_ptr[:] = dst_ptr
+    else:
+        src_ptr[:] = 0
+        for e in range(count):
+            src_ptr[src[e] + 1] += 1
+        for row in range(nodes):
+            src_ptr[row + 1] += src_ptr[row]
     place = src_ptr[:-1].copy()
     for e in range(count):
-        src_perm[place[src[e]]] = e
-        place[src[e]] += 1
+        j = src[e]
+        src_perm[place[j]] = e
+        place[j] += 1
