@@ -9,7 +9,7 @@ import pytest
 import torch
 from random_graphs import random_store
 
-from zoo.batching.loader import PackLoader
+from zoo.batching.loader import PackLoader, groups
 from zoo.batching.shape import FixedSize
 from zoo.errors import RequestError
 
@@ -145,3 +145,17 @@ def test_graphs_too_large_are_named_or_skipped_and_counted(store):
     assert packs.skipped == len(large) > 0 and packs.graphs == 55 - len(large)
     assert Counter(flat(graphs_of(list(packs)))) == Counter(set(range(5, 60)) - set(large))
     assert loader(store, skip_oversize=True).skipped == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_groups_are_an_epoch_whose_end_is_seen_before_the_next_begins(store, size):
+    packs = loader(store)
+    whole = graphs_of(loader(store))
+    found = []
+    for group in groups(packs, size=size):
+        assert packs.epoch == 0 and 1 <= len(group) <= size
+        found += graphs_of(group)
+        assert packs.position == len(found)
+    assert found == whole
+    assert (packs.epoch, packs.position) == (1, 0)
+    assert list(groups(packs, size=size)) and packs.epoch == 2

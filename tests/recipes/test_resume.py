@@ -37,16 +37,15 @@ def best(folder: Path) -> str:
     return sha256_file(folder / "checkpoints" / "best" / "weights.safetensors")
 
 
-@pytest.mark.parametrize("hunted", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_runs_killed_anywhere_end_with_the_same_weights(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], hunted: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seed = random.SystemRandom().randrange(2**32)
     chosen = random.Random(seed)
     # Between checkpoints and at them, within epochs and at their ends.
     config = tiny("train.epochs=3", "train.checkpoint_steps=3")
-    steps = sorted(chosen.sample(range(1, 21), 5))
-    moments = [[chosen.uniform(0.1, 0.9) for _ in range(4)]] if hunted else []
+    steps = sorted(chosen.sample(range(1, 22), 5))
+    moments = [[chosen.uniform(0.1, 0.9) for _ in range(4)] for _ in range(3)]
     with capsys.disabled():
         print(f"\nkilled after steps {steps} and at random moments (seed {seed})", file=sys.stderr)
     plan = {"config": config.model_dump(mode="json"), "steps": steps, "moments": moments}
@@ -62,11 +61,11 @@ def test_runs_killed_anywhere_end_with_the_same_weights(
     for step in steps:
         assert found[f"step {step}"]["ends"] == [-signal.SIGKILL, 0], done.stderr
         assert found[f"step {step}"]["sha256"] == found["unbroken"], f"killed after step {step}"
-    if hunted:
-        *killed, end = found["hunted 0"]["ends"]
+    for number in range(len(moments)):
+        *killed, end = found[f"hunted {number}"]["ends"]
         # A run that is done sooner than its moment is killed in vain.
         assert set(killed) <= {0, -signal.SIGKILL} and end == 0, done.stderr
-        assert found["hunted 0"]["sha256"] == found["unbroken"], f"killed at {moments}"
+        assert found[f"hunted {number}"]["sha256"] == found["unbroken"], f"killed at {moments}"
     whole = history(tmp_path / "unbroken")
     assert history(tmp_path / f"step-{steps[0]}") == whole
     assert not list(tmp_path.glob("*/checkpoints/*.partial-*"))
@@ -149,6 +148,31 @@ def test_a_stop_in_the_last_step_of_an_epoch_loses_no_epoch(tmp_path: Path) -> N
     assert len(history(folder)) == 1
     zoo.resume(folder)
     assert best(folder) == best(unbroken) and history(folder) == history(unbroken)
+
+
+@pytest.mark.parametrize(("molecules", "packs"), [(50, 7), (60, 8)])
+def test_a_checkpoint_due_at_the_end_of_an_epoch_knows_of_the_epoch(
+    tmp_path: Path, molecules: int, packs: int
+) -> None:
+    def train(folder: Path, *, stop_at: int = 0, every: int = 500) -> dict[str, Any]:
+        def after_step(step: int) -> None:
+            if step == stop_at:
+                raise KeyboardInterrupt
+
+        settings = (f"train.checkpoint_steps={every}", f"data.limit={molecules}")
+        resume = folder.exists()
+        return run(config=tiny(*settings), folder=folder, resume=resume, after_step=after_step)
+
+    # Two packs a step: where their number is odd, the last step of an epoch has one.
+    per_epoch = train(tmp_path / "unbroken")["steps"] // 2
+    assert per_epoch == -(-packs // 2)
+    folder = tmp_path / "stopped"
+    for at in (per_epoch, 2 * per_epoch):
+        with pytest.raises(KeyboardInterrupt):
+            train(folder, stop_at=at, every=per_epoch)
+    zoo.resume(folder)
+    assert history(folder) == history(tmp_path / "unbroken")
+    assert best(folder) == best(tmp_path / "unbroken")
 
 
 def test_a_stop_in_the_very_last_step_finishes(tmp_path: Path) -> None:

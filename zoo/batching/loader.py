@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +32,18 @@ class Loader(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def groups(loader: Loader, *, size: int) -> Iterator[list[Batch]]:
+    """The rest of the epoch, `size` batches at a time; the last group may be smaller.
+
+    The loader moves to the next epoch when it is asked for what comes after the last group, not
+    before: until then its position says that the epoch is done.
+    """
+    batches = iter(loader)
+    while left := len(loader) - loader.position:
+        yield list(islice(batches, min(size, left)))
+    next(batches, None)
 
 
 class PackLoader:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from zoo.batching.loader import groups
 from zoo.batching.pack import Batch
 from zoo.batching.shape import FixedSize
 from zoo.bench.machine import describe
@@ -18,10 +19,10 @@ from zoo.bench.worker import Handlers
 from zoo.errors import UnavailableError
 from zoo.recipes.config import Config, load_config, with_overrides
 from zoo.recipes.energy import EnergyData, EnergyTask, open_data
-from zoo.training import loop
 from zoo.training.optimiser import make_average, make_optimiser, make_plateau, make_schedule
 from zoo.training.settings import TrainSettings
 from zoo.training.state import Progress, TrainingState
+from zoo.training.step import take_step
 from zoo.training.task import Loss, Task
 
 MADE_UP = 2000
@@ -30,7 +31,7 @@ MADE_UP = 2000
 
 @dataclass(kw_only=True)
 class Side:
-    """One side of a training comparison; all go through the same step of `zoo.training.loop`.
+    """One side of a training comparison; all go through the same `zoo.training.step`.
 
     `groups` never ends and yields the packs of one step and the real graphs in them.
     """
@@ -45,7 +46,7 @@ class Side:
 
     def step(self, packs: list[Batch]) -> None:
         """Forward, loss, backward, clipping, AdamW, schedule and moving average."""
-        loop._step(self.state, self.state.task.module, self.loss, packs, self.settings)
+        take_step(self.state, self.state.task.module, self.loss, packs, self.settings)
 
     def run(self, *, seconds: float, steps: int = 1) -> float:
         """Train for so many seconds, and steps, at least; returns graphs/s with batch making."""
@@ -111,16 +112,16 @@ def zoo_side(*, config: Config, data: EnergyData) -> Side:
     """SchNet as `zoo run` trains it: the config's packs, lanes and precision."""
     task = EnergyTask(config=config, data=data)
 
-    def groups() -> Iterator[tuple[list[Batch], int]]:
+    def endless() -> Iterator[tuple[list[Batch], int]]:
         while True:
-            for packs in loop._groups(iter(task.train_loader), config.train.accumulate):
+            for packs in groups(task.train_loader, size=config.train.accumulate):
                 yield packs, sum(int(pack["graphs_mask"].sum()) for pack in packs)
 
     return Side(
         state=training_state(module=task.module, task=task, settings=config.train),
         settings=config.train,
         loss=task.loss,
-        groups=groups(),
+        groups=endless(),
     )
 
 
