@@ -131,6 +131,25 @@ def test_full_nodes_with_free_edges(cutoff):
     assert batch["batch"].tolist() == [0] * 3 + [1] * 4 + [2]
 
 
+def test_graphs_of_one_size_are_complete_or_not_each_for_itself():
+    rng = np.random.default_rng(0)
+    near = [rng.normal(size=(4, 3)) * 0.1 for _ in range(5)]
+    for number in (0, 2):
+        near[number][1] += 50.0
+    near[3][2, 1] = np.nan
+    pos = np.concatenate([*near, rng.normal(size=(2, 3))]).astype(np.float32)
+    ptr = np.array([0, 4, 8, 12, 16, 20, 22])
+    store = make_store(node_ptr=ptr, node={"pos": pos}, graph={})
+    shape = FixedSize(nodes=23, edges=80, graphs=8)
+    batch = fill_batch(store=store, graphs=np.arange(6), shape=shape, cutoff=9.0)
+    edges = np.diff(batch["dst_ptr"].numpy()[ptr]).tolist()
+    assert edges == [6, 12, 6, 6, 12, 2]
+    real = sum(edges)
+    src, dst = batch["src"][:real].numpy(), batch["dst"][:real].numpy()
+    assert np.array_equal(np.lexsort((src, dst)), np.arange(real))
+    assert np.array_equal(batch["src_perm"][:real].numpy(), np.lexsort((dst, src)))
+
+
 def test_all_padding():
     store = random_store(np.random.default_rng(0), [3, 4])
     shape = FixedSize(nodes=4, edges=9, graphs=3)

@@ -9,8 +9,8 @@ _BLOCK = 4096
 
 def count_within(pos: np.ndarray, node_ptr: np.ndarray, cutoff: float, out: np.ndarray) -> None:
     """out[g] = ordered pairs of different nodes of graph g closer than `cutoff`."""
-    from zoo.batching import pack_kernel
+    from zoo.batching import plan_kernel
     from zoo.ops.launcher import launch
 
     chunks = max(1, len(out) // _BLOCK)
-    launch(pack_kernel.count_within, pos, node_ptr, cutoff, out, chunks, chunks=chunks)
+    launch(plan_kernel.count_within, pos, node_ptr, cutoff, out, chunks, chunks=chunks)

@@ -56,7 +56,7 @@ def make_plan(*, ids: np.ndarray, nodes: np.ndarray, edges: np.ndarray, shape: F
     `nodes` and `edges` are the counts of all graphs of the store. Raises RequestError for a graph
     that fits no pack.
     """
-    from zoo.batching.pack_kernel import best_fit
+    from zoo.batching.plan_kernel import best_fit
 
     n, e = nodes[ids], edges[ids]
     fits = check_fit(nodes=n, edges=e, shape=shape)
@@ -92,43 +92,43 @@ def fill_batch(
     N, E, G = shape.nodes, shape.edges, shape.graphs
     graphs = np.asarray(graphs, np.int64)
     count = len(graphs)
-    if count and (graphs.min() < 0 or graphs.max() >= len(store)):
+    node_ptr, of_graph, graph_id = _ints(G + 1), _ints(N), _ints(G)
+    nodes_mask, edges_mask, graphs_mask = (np.empty(size, np.bool_) for size in (N, E, G))
+    layout = (node_ptr, of_graph, nodes_mask, graph_id, graphs_mask)
+    nodes = kernel.layout(store.node_ptr, graphs, *layout)
+    if nodes == kernel.ABSENT:
         raise RequestError(f"graphs {graphs.min()} to {graphs.max()} of a store of {len(store)}")
-    real_nodes = int((store.node_ptr[graphs + 1] - store.node_ptr[graphs]).sum())
-    if count > G - 1 or real_nodes > N - 1:
-        raise DataError(f"{count} graphs with {real_nodes} nodes don't fit {shape}")
-    batch = {
+    if nodes == kernel.TOO_MANY:
+        size = int((store.node_ptr[graphs + 1] - store.node_ptr[graphs]).sum())
+        raise DataError(f"{count} graphs with {size} nodes don't fit {shape}")
+    arrays = {
         name: _gathered(values, ptr=store.node_ptr, graphs=graphs, slots=N)
         for name, values in store.node.items()
     }
-    node_ptr, of_graph = np.empty(G + 1, np.int32), np.empty(N, np.int32)
-    nodes_mask, edges_mask = np.empty(N, np.bool_), np.empty(E, np.bool_)
-    kernel.node_layout(store.node_ptr, graphs, node_ptr, of_graph, nodes_mask)
-    src, dst, src_perm = (np.empty(E, np.int32) for _ in range(3))
-    dst_ptr, src_ptr = np.empty(N + 1, np.int32), np.empty(N + 1, np.int32)
+    src, dst, src_perm = _ints(E), _ints(E), _ints(E)
+    dst_ptr = _ints(N + 1)
     if cutoff is not None:
-        if "pos" not in batch:
+        if "pos" not in arrays:
             raise DataError("this store holds no positions to find edges within a cutoff from")
-        pos = batch["pos"].numpy()
-        ends = kernel.edges_within(pos, node_ptr, count, float(cutoff), src, dst, dst_ptr)
+        molecules = (arrays["pos"], node_ptr, count, float(cutoff))
+        edges = kernel.edges_within(*molecules, src, dst, dst_ptr, src_perm)
     elif store.edge_ptr is None:
         raise DataError("this store holds no edges, and no cutoff was given to find them")
     else:
+        src_ptr = _ints(N + 1)
         stored = (store.edge_ptr, store.edge["src"], store.edge["dst"], graphs, node_ptr)
-        ends = kernel.edges_stored(*stored, src, dst, dst_ptr)
-    if ends == kernel.TOO_MANY:
+        edges = kernel.edges_stored(*stored, src, dst, dst_ptr, src_ptr, src_perm)
+    if edges == kernel.TOO_MANY:
         raise DataError(f"the edges of {count} graphs don't fit the {E} edge slots of the batch")
-    if ends == kernel.DAMAGED:
+    if edges == kernel.DAMAGED:
         raise DataError(f"the edges of the store {store.folder} are damaged; make it anew")
-    if cutoff is None:
+    kernel.pad_edges(edges, nodes, src, dst, dst_ptr, src_perm, edges_mask)
+    if cutoff is not None:
+        src_ptr = dst_ptr.copy()  # each edge's reverse is there
+    else:
         for name in sorted(set(store.edge) - {"src", "dst"}):
-            batch[name] = _gathered(store.edge[name], ptr=store.edge_ptr, graphs=graphs, slots=E)
-    tables = (src, dst, dst_ptr, src_ptr, src_perm, edges_mask)
-    kernel.finish_edges(ends, real_nodes, cutoff is not None, *tables)
-    graph_id = np.full(G, -1, np.int32)
-    graph_id[:count] = graphs
-    graphs_mask = graph_id >= 0
-    arrays = {
+            arrays[name] = _gathered(store.edge[name], ptr=store.edge_ptr, graphs=graphs, slots=E)
+    arrays |= {
         "batch": of_graph,
         "node_ptr": node_ptr,
         "graph_id": graph_id,
@@ -142,23 +142,26 @@ def fill_batch(
         "src_ptr": src_ptr,
     }
     if targets is not None:
-        if "y" in batch:
+        if "y" in arrays:
             raise DataError("this store's nodes or edges have labels y; targets would hide them")
         y = np.full((G, targets.shape[1]), np.nan, targets.dtype)
         y[:count] = targets[graphs]
         arrays["y"] = y
-    batch.update({name: torch.from_numpy(values) for name, values in arrays.items()})
-    return batch
+    return {name: torch.from_numpy(values) for name, values in arrays.items()}
+
+
+def _ints(size: int) -> np.ndarray:
+    return np.empty(size, np.int32)
 
 
 def _gathered(
     values: np.ndarray, *, ptr: np.ndarray | None, graphs: np.ndarray, slots: int
-) -> Tensor:
+) -> np.ndarray:
     """The rows of these graphs end to end in `slots` rows, the rest zero; integers as int32."""
     from zoo.batching.pack_kernel import copy_rows
 
     kept = np.int32 if values.dtype.kind in "iu" else values.dtype
-    rows = np.zeros((slots, *values.shape[1:]), kept)
-    if values.size:
-        copy_rows(values.reshape(len(values), -1), ptr, graphs, rows.reshape(slots, -1))
-    return torch.from_numpy(rows)
+    rows = np.empty((slots, *values.shape[1:]), kept)
+    if rows.size:
+        copy_rows(values.reshape(-1), ptr, graphs, rows.size // slots, rows.reshape(-1))
+    return rows

@@ -1,4 +1,4 @@
-"""CPU kernels that choose packs and fill batches: serial and nogil, like those of `zoo.ops`."""
+"""CPU kernels that fill batches: serial and nogil, like those of `zoo.ops`."""
 
 from __future__ import annotations
 
@@ -11,128 +11,65 @@ from zoo.ops.setup import njit
 Array = Any
 
 TOO_MANY = -1
-"""The edges don't fit the slots."""
+"""The graphs, their nodes or their edges don't fit the slots."""
 DAMAGED = -2
 """Stored edges are unsorted, or leave their graph."""
+ABSENT = -3
+"""The store has no such graph."""
 
 
 @njit
-def count_within(
-    pos: Array, node_ptr: Array, cutoff: float, out: Array, chunks: int, chunk: int
-) -> None:
-    """out[g] = ordered pairs of different nodes of graph g closer than `cutoff`."""
-    graphs = out.shape[0]
-    limit = cutoff * cutoff
-    for g in range(graphs * chunk // chunks, graphs * (chunk + 1) // chunks):
-        count = 0
-        begin, end = node_ptr[g], node_ptr[g + 1]
-        for i in range(begin, end):
-            for j in range(begin, i):
-                dx = np.float64(pos[i, 0]) - pos[j, 0]
-                dy = np.float64(pos[i, 1]) - pos[j, 1]
-                dz = np.float64(pos[i, 2]) - pos[j, 2]
-                if dx * dx + dy * dy + dz * dz < limit:
-                    count += 2
-        out[g] = count
-
-
-@njit
-def best_fit(
-    nodes: Array,
-    edges: Array,
-    max_nodes: int,
-    max_edges: int,
-    max_graphs: int,
-    window: int,
-    order: Array,
-    pack_ptr: Array,
+def layout(
+    store_ptr: Array,
+    graphs: Array,
+    node_ptr: Array,
+    batch: Array,
+    nodes_mask: Array,
+    graph_id: Array,
+    graphs_mask: Array,
 ) -> int:
-    """Pack a stream of graphs; returns the number of packs.
+    """Where each graph of the pack begins, each node's graph, the ids, and what is real; returns
+    the number of real nodes, TOO_MANY or ABSENT.
 
-    `nodes`, `edges` [graphs] are the counts in stream order. A pack takes graphs in that order
-    while they fit, then from the next `window` graphs the one that fits with the most nodes, until
-    none does. `order` [graphs] receives stream positions pack by pack, `pack_ptr` [graphs + 1]
-    where each pack begins. Every graph must fit an empty pack.
+    The nodes that are left over belong to the first padding graph; further ones are empty.
     """
-    total = nodes.shape[0]
-    waiting = np.empty(window, np.int64)
-    held, next_graph, packs, placed = 0, 0, 0, 0
-    pack_ptr[0] = 0
-    while placed < total:
-        free_nodes, free_edges, free_graphs = max_nodes, max_edges, max_graphs
-        in_order = True
-        while free_graphs > 0:
-            while held < window and next_graph < total:
-                waiting[held] = next_graph
-                held += 1
-                next_graph += 1
-            best = -1
-            if in_order and held > 0:
-                g = waiting[0]
-                if nodes[g] <= free_nodes and edges[g] <= free_edges:
-                    best = 0
-                else:
-                    in_order = False
-            if not in_order:
-                most = -1
-                for slot in range(held):
-                    g = waiting[slot]
-                    if most < nodes[g] <= free_nodes and edges[g] <= free_edges:
-                        best, most = slot, nodes[g]
-                        if most == free_nodes:
-                            break
-            if best < 0:
-                break
-            g = waiting[best]
-            for slot in range(best, held - 1):
-                waiting[slot] = waiting[slot + 1]
-            held -= 1
-            order[placed] = g
-            placed += 1
-            free_nodes -= nodes[g]
-            free_edges -= edges[g]
-            free_graphs -= 1
-        packs += 1
-        pack_ptr[packs] = placed
-    return packs
-
-
-@njit
-def copy_rows(values: Array, ptr: Array, graphs: Array, out: Array) -> int:
-    """Copy the rows of each of `graphs` end to end into `out` [slots, width]; returns the count."""
-    at = 0
-    width = values.shape[1]
-    for g in graphs:
-        for row in range(ptr[g], ptr[g + 1]):
-            for c in range(width):
-                out[at, c] = values[row, c]
-            at += 1
+    at, count, slots = 0, graphs.shape[0], batch.shape[0]
+    if count >= graph_id.shape[0]:
+        return TOO_MANY
+    node_ptr[0] = 0
+    for number in range(count):
+        g = graphs[number]
+        if g < 0 or g >= store_ptr.shape[0] - 1:
+            return ABSENT
+        end = at + store_ptr[g + 1] - store_ptr[g]
+        if end >= slots:
+            return TOO_MANY
+        for row in range(at, end):
+            batch[row] = number
+        at = end
+        node_ptr[number + 1] = at
+        graph_id[number] = g
+    batch[at:] = count
+    node_ptr[count + 1 :] = slots
+    graph_id[count:] = -1
+    nodes_mask[:at] = True
+    nodes_mask[at:] = False
+    graphs_mask[:count] = True
+    graphs_mask[count:] = False
     return at
 
 
 @njit
-def node_layout(
-    node_ptr: Array, graphs: Array, pack_node_ptr: Array, batch: Array, nodes_mask: Array
-) -> None:
-    """Where each graph of the pack begins, each node's graph, and which nodes are real.
-
-    The nodes that are left over belong to the first padding graph; further ones are empty.
-    """
+def copy_rows(values: Array, ptr: Array, graphs: Array, width: int, out: Array) -> None:
+    """Copy the rows of each of `graphs` end to end into `out`, both flat, and zero the rest."""
     at = 0
-    count = graphs.shape[0]
-    pack_node_ptr[0] = 0
-    for number in range(count):
-        size = node_ptr[graphs[number] + 1] - node_ptr[graphs[number]]
-        for row in range(at, at + size):
-            batch[row] = number
-            nodes_mask[row] = True
+    for g in graphs:
+        begin = ptr[g] * width
+        size = ptr[g + 1] * width - begin
+        for c in range(size):
+            out[at + c] = values[begin + c]
         at += size
-        pack_node_ptr[number + 1] = at
-    for row in range(at, batch.shape[0]):
-        batch[row] = count
-        nodes_mask[row] = False
-    for number in range(count + 1, pack_node_ptr.shape[0]):
-        pack_node_ptr[number] = batch.shape[0]
+    out[at:] = 0
 
 
 @njit
@@ -156,39 +93,66 @@ def small(pos: Array, begin: int, end: int, cutoff: float) -> bool:
 
 
 @njit
+def copy_shifted(values: Array, begin: int, size: int, to: int, shift: int) -> None:
+    """values[to : to + size] = values[begin : begin + size] + shift."""
+    source, target = values[begin : begin + size], values[to : to + size]
+    for k in range(size):
+        target[k] = source[k] + shift
+
+
+@njit
 def edges_within(
-    pos: Array, pack_node_ptr: Array, graphs: int, cutoff: float, src: Array, dst: Array, ptr: Array
+    pos: Array,
+    node_ptr: Array,
+    graphs: int,
+    cutoff: float,
+    src: Array,
+    dst: Array,
+    ptr: Array,
+    src_perm: Array,
 ) -> int:
     """All ordered pairs closer than `cutoff` inside each graph of the pack, sorted by destination,
-    then source; returns their count or TOO_MANY.
+    then source, and their transpose; returns their count or TOO_MANY.
     """
     limit = cutoff * cutoff
     at = 0
     ptr[0] = 0
+    slots = src.shape[0]
+    place = np.empty(ptr.shape[0], np.int64)
+    # Complete graphs of one size differ in nothing but where they begin. These are the first node
+    # and the first edge of one of each size (edge -1: none yet).
+    like_node, like_edge = np.empty(ptr.shape[0], np.int64), np.full(ptr.shape[0], -1, np.int64)
     for g in range(graphs):
-        begin, end = pack_node_ptr[g], pack_node_ptr[g + 1]
+        begin, end = node_ptr[g], node_ptr[g + 1]
         size = end - begin
-        if at + size * (size - 1) <= src.shape[0] and small(pos, begin, end, cutoff):
+        first, pairs = at, size * (size - 1)
+        like = like_edge[size]
+        if like >= 0 and at + pairs <= slots and small(pos, begin, end, cutoff):
+            copy_shifted(src, like, pairs, at, begin - like_node[size])
+            copy_shifted(dst, like, pairs, at, begin - like_node[size])
+            copy_shifted(src_perm, like, pairs, at, at - like)
             for i in range(begin, end):
-                for j in range(begin, i):
-                    src[at + j - begin] = j
-                for j in range(i + 1, end):
-                    src[at + j - begin - 1] = j
-                dst[at : at + size - 1] = i
                 at += size - 1
                 ptr[i + 1] = at
             continue
         for i in range(begin, end):
+            place[i] = at
             x, y, z = np.float64(pos[i, 0]), np.float64(pos[i, 1]), np.float64(pos[i, 2])
             for j in range(begin, end):
                 dx, dy, dz = x - pos[j, 0], y - pos[j, 1], z - pos[j, 2]
                 if dx * dx + dy * dy + dz * dz < limit and i != j:
-                    if at == src.shape[0]:
+                    if at == slots:
                         return TOO_MANY
                     src[at] = j
                     dst[at] = i
                     at += 1
             ptr[i + 1] = at
+        # Each pair is there both ways, so rows and columns are equally long.
+        for e in range(first, at):
+            src_perm[place[src[e]]] = e
+            place[src[e]] += 1
+        if at - first == pairs:
+            like_node[size], like_edge[size] = begin, first
     return at
 
 
@@ -202,8 +166,10 @@ def edges_stored(
     src: Array,
     dst: Array,
     ptr: Array,
+    src_ptr: Array,
+    src_perm: Array,
 ) -> int:
-    """The stored edges of each graph of the pack, shifted to its nodes.
+    """The stored edges of each graph of the pack, shifted to its nodes, and their transpose.
 
     Returns their count, TOO_MANY or DAMAGED: a large store's edges aren't read when it is opened,
     so this is where they are checked.
@@ -230,28 +196,31 @@ def edges_stored(
     while row < pack_node_ptr[graphs.shape[0]]:
         row += 1
         ptr[row] = at
+    src_ptr[:] = 0
+    for e in range(at):
+        src_ptr[src[e] + 1] += 1
+    for row in range(src_ptr.shape[0] - 1):
+        src_ptr[row + 1] += src_ptr[row]
+    place = src_ptr[:-1].copy()
+    for e in range(at):
+        src_perm[place[src[e]]] = e
+        place[src[e]] += 1
     return at
 
 
 @njit
-def finish_edges(
+def pad_edges(
     count: int,
     real_nodes: int,
-    symmetric: bool,
     src: Array,
     dst: Array,
     dst_ptr: Array,
-    src_ptr: Array,
     src_perm: Array,
     edges_mask: Array,
 ) -> None:
-    """Padding edges (self-loops spread over the padding nodes), masks, and the transpose.
-
-    `symmetric` promises that each edge's reverse is there: then rows and columns are equally long.
-    """
+    """Padding edges: self-loops spread over the padding nodes."""
     nodes = dst_ptr.shape[0] - 1
-    for row in range(real_nodes, nodes):
-        dst_ptr[row + 1] = count
+    dst_ptr[real_nodes + 1 :] = count
     edges_mask[:count] = True
     edges_mask[count:] = False
     pad = real_nodes
@@ -260,16 +229,3 @@ def finish_edges(
         dst[e] = pad
         src_perm[e] = e
         pad = pad + 1 if pad + 1 < nodes else real_nodes
-    if symmetric:
-        src_ptr[:] = dst_ptr
-    else:
-        src_ptr[:] = 0
-        for e in range(count):
-            src_ptr[src[e] + 1] += 1
-        for row in range(nodes):
-            src_ptr[row + 1] += src_ptr[row]
-    place = src_ptr[:-1].copy()
-    for e in range(count):
-        j = src[e]
-        src_perm[place[j]] = e
-        place[j] += 1

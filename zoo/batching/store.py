@@ -177,7 +177,8 @@ def open_store(*, folder: Path, digest: str | None = None) -> Store:
 
 
 def _map(path: Path) -> np.ndarray:
-    values: np.ndarray = np.load(path, mmap_mode="r")
+    # A plain view: each slice of a memmap is a memmap, which is slow to make.
+    values: np.ndarray = np.asarray(np.load(path, mmap_mode="r"))
     return values
 
 

@@ -132,7 +132,7 @@ def _search_ms(batch: Any, *, cutoff: float, repeats: int = 50) -> float:
     """Median time to find the pairs of one pack within the cutoff."""
     from zoo.batching import pack_kernel
 
-    out = [np.empty_like(batch[name].numpy()) for name in ("src", "dst", "dst_ptr")]
+    out = [np.empty_like(batch[name].numpy()) for name in ("src", "dst", "dst_ptr", "src_perm")]
     pos, ptr = batch["pos"].numpy(), batch["node_ptr"].numpy()
     count = int(batch["graphs_mask"].sum())
     return _median_ms(lambda: pack_kernel.edges_within(pos, ptr, count, cutoff, *out), repeats)
