@@ -20,10 +20,23 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.recipes.energy_model import EnergyModel
+    from zoo.recipes.exported_model import ExportedModel
     from zoo.registry import Card
 
 __version__ = "0.1.0"
-__all__ = ["card", "create", "evaluate", "fetch", "list", "load", "predict", "resume", "run"]
+__all__ = [
+    "card",
+    "check",
+    "create",
+    "evaluate",
+    "export",
+    "fetch",
+    "list",
+    "load",
+    "predict",
+    "resume",
+    "run",
+]
 
 
 def list(pattern: str = "*", *, weights: bool | None = None) -> builtins.list[str]:
@@ -63,8 +76,8 @@ def create(architecture: str, **arguments: Any) -> nn.Module:
     return building.create(architecture, arguments)
 
 
-def load(name: str | Path) -> EnergyModel:
-    """A trained model by entry name, weight file, checkpoint or run directory.
+def load(name: str | Path) -> EnergyModel | ExportedModel:
+    """A trained model by entry name, weight file, checkpoint, run directory or exported file.
 
     The file is verified by sha256 (names) and its header; nothing is unpickled, and with weights in
     the package or cache no socket is opened. RequestError for an unknown name or one that has no
@@ -123,3 +136,47 @@ def evaluate(name: str | Path, *overrides: str, split: str = "test") -> dict[str
 def predict(name: str | Path, source: Any, **options: Any) -> pd.DataFrame:
     """`zoo.load(name).predict(source, **options)`."""
     return load(name).predict(source, **options)
+
+
+def export(
+    name: str | Path,
+    *overrides: str,
+    format: str,
+    out: str | Path | None = None,
+    preset: str = "full",
+    packs: int = 0,
+) -> dict[str, Any]:
+    """Write an entry's model as something that runs without the zoo; returns where it is.
+
+    `format` is pt2 (torch.export), aoti (an AOTInductor package for this kind of machine), onnx, or
+    ipu: a folder that trains and predicts under PopTorch, with the recipe's `overrides`, `preset`
+    and so many `packs` of data (0: all). The others hold weights, and `zoo.load` reads them back.
+    RequestError for an unknown format or an entry without weights, UnavailableError where a tool is
+    missing.
+    """
+    from zoo.recipes import exporting
+
+    return exporting.export(
+        name, form=format, out=out, overrides=overrides, preset=preset, packs=packs
+    )
+
+
+def check(
+    name: str,
+    *overrides: str,
+    backend: str = "ipu",
+    example: str | Path | None = None,
+    preset: str = "full",
+) -> dict[str, Any]:
+    """Whether a backend (ipu, export, inductor) can compile an entry's steps, or `FILE.py:Class`.
+
+    A class of the user's is made without arguments and brings its inputs by a static `example()`,
+    or by `example`, a program of torch.export. The result's `ok` says whether it goes, `findings`
+    names file, line and operator of what stands in the way and what to write instead. For `ipu`
+    this is told from facts about PopTorch 3.4; nothing is run there.
+    """
+    from zoo.recipes import checking
+
+    return checking.check_named(
+        name, backend=backend, example=example, overrides=overrides, preset=preset
+    )

@@ -210,6 +210,43 @@ def predict(
     _emit(summary, json=json, text=lambda: f"{out}: {report.summary()}")
 
 
+@app.command("export")
+def export(
+    name: Annotated[str, typer.Argument(help="An entry, weight file, checkpoint or run.")],
+    overrides: Overrides = None,
+    form: Annotated[str, typer.Option("--format", help="pt2, aoti, onnx or ipu.")] = "pt2",
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="File or (ipu) folder.")] = None,
+    preset: Annotated[str, typer.Option(help="ipu: smoke, quick or full.")] = "full",
+    packs: Annotated[int, typer.Option(help="ipu: packs of each split to write; 0 all.")] = 0,
+    json: Json = False,
+) -> None:
+    """Write a model as a file that runs without the zoo."""
+    from zoo import cli_text
+
+    chosen = overrides or []
+    result = zoo.export(name, *chosen, format=form, out=out, preset=preset, packs=packs)
+    _emit(result, json=json, text=lambda: cli_text.exported(result))
+
+
+@app.command("check")
+def check(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE.py:CLASS", help="What to check.")],
+    overrides: Overrides = None,
+    backend: Annotated[str, typer.Option(help="ipu, export or inductor.")] = "ipu",
+    example: Annotated[Path | None, typer.Option(help="A .pt2 with a class's inputs.")] = None,
+    preset: Annotated[str, typer.Option(help="smoke, quick or full.")] = "full",
+    json: Json = False,
+) -> None:
+    """Say whether a backend can compile a model, and which lines stand in the way."""
+    from zoo import cli_text
+
+    chosen = overrides or []
+    found = zoo.check(name, *chosen, backend=backend, example=example, preset=preset)
+    _emit(found, json=json, text=lambda: cli_text.checked(found))
+    if not found["ok"]:
+        raise typer.Exit(1)
+
+
 @app.command("doctor")
 def doctor(json: Json = False) -> None:
     """Say what works on this machine and what is missing."""

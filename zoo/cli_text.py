@@ -142,3 +142,41 @@ def _predicts(card: registry.Card) -> str:
         reference = f"; {p.reference}" if p and p.reference else ""
         lines.append(f"{name} [{p.unit}]: {p.description}{reference}" if p else name)
     return ", ".join(lines)
+
+
+def exported(result: Mapping[str, Any]) -> str:
+    """Where an exported model is, and how to use it."""
+    if result["format"] == "ipu":
+        return f"{result['folder']}: {result['packs']}\nread {result['folder']}/README.md"
+    size = result["bytes"] / 1e6
+    return (
+        f"{result['file']}: {result['entry']} as {result['format']}, {size:.1f} MB, with "
+        f"{result['file']}.json and .npz beside it\n"
+        f"use it with: zoo predict {result['file']} INPUT"
+    )
+
+
+def checked(found: Mapping[str, Any]) -> str:
+    """What `zoo check` found, errors first."""
+    lines = []
+    for finding in found["findings"]:
+        where = f"{finding['file']}:{finding['line']}" if finding["file"] else finding["step"]
+        times = f" ({finding['count']} times)" if finding["count"] > 1 else ""
+        lines.append(f"{finding['level']}: {where}: {finding['kind']}: {finding['says']}{times}")
+        lines += [f"    {finding['code']}"] if finding["code"] else []
+        lines += [f"    instead: {finding['instead']}"] if finding["instead"] else []
+    for step, facts in found["steps"].items():
+        memory = facts.get("memory")
+        used = (
+            f", about {memory['total'] / 1e6:,.0f} MB of {memory['limit'] / 1e6:,.0f}"
+            if memory
+            else ""
+        )
+        count = sum(facts["operators"].values()) if facts["operators"] else 0
+        size = f"{count} operators of {len(facts['operators'])} kinds" if count else "not one graph"
+        lines.append(f"{step}: {'goes' if facts['ok'] else 'does not go'} ({size}{used})")
+    verdict = "can be compiled" if found["ok"] else "can't be compiled"
+    lines.append(
+        f"{found['subject']} {verdict} for {found['backend']}; {'; '.join(found['notes'])}"
+    )
+    return "\n".join(lines).rstrip("; ")

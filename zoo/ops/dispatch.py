@@ -8,8 +8,9 @@ has no bfloat16).
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,9 +20,27 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {}
 """Op name -> its reference with the same arguments: the decomposition table of exports."""
 
 
+_plain = 0
+
+
+@contextlib.contextmanager
+def plain_torch() -> Iterator[None]:
+    """References instead of kernels: what is traced here holds torch's own operators alone.
+
+    It holds for all threads (torch.compile can read a global, and nothing of a thread's own): what
+    another one computes meanwhile is the same, and slower.
+    """
+    global _plain
+    _plain += 1
+    try:
+        yield
+    finally:
+        _plain -= 1
+
+
 def kernels_enabled() -> bool:
-    """False when ZOO_KERNELS=reference switches the CPU kernels off."""
-    return os.environ.get("ZOO_KERNELS", "") != "reference"
+    """False within `plain_torch`, or when ZOO_KERNELS=reference switches the CPU kernels off."""
+    return not _plain and os.environ.get("ZOO_KERNELS", "") != "reference"
 
 
 def use_kernel(x: Tensor) -> bool:

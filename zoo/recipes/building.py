@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -12,6 +12,9 @@ from zoo import artifact, hub, registry
 from zoo.errors import RequestError, WeightsError, unknown
 from zoo.models.schnet import SchNet, SchNetArguments
 from zoo.recipes.energy_model import EnergyModel, load_energy_model
+
+if TYPE_CHECKING:
+    from zoo.recipes.exported_model import ExportedModel
 
 _ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "schnet": lambda given: SchNet(
@@ -28,8 +31,12 @@ def create(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
     return _ARCHITECTURES[architecture](arguments)
 
 
-def load(name: str | Path) -> EnergyModel:
+def load(name: str | Path) -> EnergyModel | ExportedModel:
     """See `zoo.load`."""
+    if str(name).endswith((".pt2", ".onnx")):
+        from zoo.recipes.exported_model import load_exported
+
+        return load_exported(Path(name).expanduser())
     path = find_weights(name)
     task = artifact.read_spec(path).task
     if task not in _TASKS:

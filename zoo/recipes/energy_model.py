@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +12,15 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from zoo.artifact import Spec, read_weights
-from zoo.batching.pack import Batch, fill_batch, make_plan
+from zoo.batching.pack import Batch, fill_batch
 from zoo.batching.shape import FixedSize
-from zoo.batching.store import Store, make_store
 from zoo.errors import RequestError, WeightsError
 from zoo.files import sha256_file
 from zoo.models.schnet import SchNet, SchNetArguments
-from zoo.training.lanes import lane_map
+from zoo.recipes.packed import Molecule, column, molecule_store, run_packs, unscale
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Molecule = tuple[np.ndarray, np.ndarray]
 
 
 class EnergyModel:
@@ -48,7 +45,7 @@ class EnergyModel:
     @property
     def column(self) -> str:
         """Name and unit of what is predicted, as in tables: `U0 [eV]`."""
-        return f"{self._property.name} [{self._property.unit}]"
+        return column(self.spec)
 
     def predict(
         self,
@@ -65,21 +62,16 @@ class EnergyModel:
         `reason`, and a `warning` where an input is unlike the training data. Rows that can't be
         used hold NaN ("nan"), are left out ("skip") or end the call ("raise", DataError).
         """
-        import pandas as pd
+        from zoo.recipes.predictions import predict_table
 
-        from zoo.recipes.predictions import predict_frames
-
-        frames = list(
-            predict_frames(
-                model=self,
-                source=source,
-                smiles=smiles,
-                on_error=on_error,
-                conformer_seconds=conformer_seconds,
-                seed=seed,
-            )
+        return predict_table(
+            model=self,
+            source=source,
+            smiles=smiles,
+            on_error=on_error,
+            conformer_seconds=conformer_seconds,
+            seed=seed,
         )
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     def embed(self, source: Any, *, smiles: str | None = None) -> np.ndarray:
         """The sum of each molecule's atom features after the last interaction: [molecules, F].
@@ -104,7 +96,7 @@ class EnergyModel:
         """
         self._check_head()
         scaled = self._run(molecules, self.module, width=1)[:, 0]
-        return self._unscale(scaled, [numbers for numbers, _ in molecules])
+        return unscale(self.spec, scaled, [numbers for numbers, _ in molecules])
 
     def energy_and_forces(
         self, numbers: np.ndarray, positions: np.ndarray
@@ -118,7 +110,7 @@ class EnergyModel:
             raise RequestError(f"{self.column} isn't an energy surface: it has no forces")
         count = len(numbers)
         shape = FixedSize(nodes=count + 1, edges=max(1, count * (count - 1)), graphs=2)
-        store = _store([(numbers, positions)], dtype=self._dtype)
+        store = molecule_store([(numbers, positions)], dtype=self._dtype)
         batch = fill_batch(
             store=store, graphs=np.zeros(1, np.int64), shape=shape, cutoff=self._cutoff
         )
@@ -126,7 +118,7 @@ class EnergyModel:
         scaled = self.module(batch)[0, 0]
         (slope,) = torch.autograd.grad(scaled, batch["pos"])
         std = self.spec.scaling[self._property.name].std
-        energy = self._unscale(np.array([float(scaled.detach())]), [numbers])[0]
+        energy = unscale(self.spec, np.array([float(scaled.detach())]), [numbers])[0]
         return float(energy), -std * slope[:count].double().numpy()
 
     def calculator(self) -> Any:
@@ -174,40 +166,15 @@ class EnergyModel:
         double = next(self.module.parameters()).dtype == torch.float64
         return np.float64 if double else np.float32
 
-    def _unscale(self, scaled: np.ndarray, numbers: Iterable[np.ndarray]) -> np.ndarray:
-        from ase.data import atomic_numbers
-
-        name = self._property.name
-        shares = np.zeros(256)
-        for symbol, value in self.spec.atom_refs.get(name, {}).items():
-            shares[atomic_numbers[symbol]] = value
-        scaling = self.spec.scaling[name]
-        offset = np.array([shares[np.asarray(z, np.int64)].sum() for z in numbers])
-        values: np.ndarray = offset + scaling.mean + scaling.std * scaled.astype(np.float64)
-        return values
-
     def _run(self, molecules: Sequence[Molecule], function: Any, *, width: int) -> np.ndarray:
-        """Packs of the trained shape (a larger one for larger molecules) through `function`."""
-        out = np.zeros((len(molecules), width))
-        if not molecules:
-            return out
-        store = _store(molecules, dtype=self._dtype)
-        nodes, edges = store.nodes_per_graph(), store.edges_per_graph(cutoff=self._cutoff)
-        shape = _shape(self.spec, nodes=nodes, edges=edges)
-        plan = make_plan(ids=np.arange(len(store)), nodes=nodes, edges=edges, shape=shape)
-
-        def one(number: int) -> tuple[np.ndarray, np.ndarray]:
-            batch = fill_batch(
-                store=store, graphs=plan.pack(number), shape=shape, cutoff=self._cutoff
-            )
-            with torch.no_grad():
-                values = function(batch)
-            real = batch["graphs_mask"]
-            return batch["graph_id"][real].numpy(), values[real].double().numpy()
-
-        for rows, values in lane_map(one, range(len(plan))):
-            out[rows] = values
-        return out
+        return run_packs(
+            molecules=molecules,
+            function=function,
+            width=width,
+            shape=self.spec.batch_shape,
+            cutoff=self._cutoff,
+            dtype=self._dtype,
+        )
 
 
 def load_energy_model(path: Path) -> EnergyModel:
@@ -264,25 +231,3 @@ def build_module(spec: Spec, tensors: Mapping[str, Tensor], *, where: str) -> Sc
     module = SchNet(arguments=SchNetArguments(**spec.arguments))
     module.load_state_dict(dict(tensors))
     return module
-
-
-def _store(molecules: Sequence[Molecule], *, dtype: Any) -> Store:
-    sizes = [len(numbers) for numbers, _ in molecules]
-    return make_store(
-        node_ptr=np.concatenate([[0], np.cumsum(sizes)]),
-        node={
-            "z": np.concatenate([np.asarray(z, np.int32) for z, _ in molecules]),
-            "pos": np.concatenate([np.asarray(r, dtype) for _, r in molecules]),
-        },
-        graph={},
-    )
-
-
-def _shape(spec: Spec, *, nodes: np.ndarray, edges: np.ndarray) -> FixedSize:
-    """The trained batch shape, no larger than these molecules fill, large enough for each."""
-    trained = spec.batch_shape
-    return FixedSize(
-        nodes=max(min(trained.nodes, int(nodes.sum()) + 1), int(nodes.max()) + 1),
-        edges=max(min(trained.edges, int(edges.sum())), int(edges.max()), 1),
-        graphs=max(min(trained.graphs, len(nodes) + 1), 2),
-    )

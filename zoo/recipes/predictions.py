@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -21,15 +21,34 @@ from zoo.files import disk
 if TYPE_CHECKING:
     import pandas as pd
 
-    from zoo.recipes.energy_model import EnergyModel
+    from zoo.artifact import Spec
 
 ROWS = 2048
 """Input rows in memory at a time: a file of any length needs no more."""
 
 
+class Predictor(Protocol):
+    """What predicts a property of molecules, in its unit."""
+
+    spec: Spec
+
+    @property
+    def column(self) -> str: ...
+
+    def values(self, molecules: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray: ...
+
+
+def predict_table(*, model: Predictor, source: Any, **options: Any) -> pd.DataFrame:
+    """`predict_frames` as one table."""
+    import pandas as pd
+
+    frames = list(predict_frames(model=model, source=source, **options))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
 def predict_frames(
     *,
-    model: EnergyModel,
+    model: Predictor,
     source: Any,
     smiles: str | None,
     on_error: str,
@@ -87,7 +106,7 @@ def _graphs(item: Any) -> list[Any]:
 
 
 def valid_molecules(
-    model: EnergyModel, source: Any, *, smiles: str | None
+    model: Predictor, source: Any, *, smiles: str | None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Every molecule of an input; DataError for the first that can't be used."""
     molecules = read(source, smiles=smiles)
@@ -95,7 +114,7 @@ def valid_molecules(
     return [(m.numbers, m.positions) for m in rows]
 
 
-def _frame(model: EnergyModel, chunk: list[Molecule], names: Iterable[str]) -> pd.DataFrame:
+def _frame(model: Predictor, chunk: list[Molecule], names: Iterable[str]) -> pd.DataFrame:
     import pandas as pd
 
     valid = [m for m in chunk if m.valid]
@@ -132,7 +151,7 @@ def _apart(names: Iterable[str], *, taken: Iterable[str]) -> list[str]:
 
 def predict_file(
     *,
-    model: EnergyModel,
+    model: Predictor,
     source: Any,
     out: Path,
     smiles: str | None = None,

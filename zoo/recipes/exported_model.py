@@ -1,0 +1,80 @@
+"""An exported energy or property model with its preprocessing and units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from zoo.artifact import Spec
+from zoo.backends import exported
+from zoo.errors import WeightsError
+from zoo.recipes.packed import Molecule, column, run_packs, unscale
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class ExportedModel:
+    """What `zoo.load` returns for a file that `zoo export` wrote.
+
+    It predicts as the model it was exported from, at one batch shape: a molecule that doesn't fit a
+    batch is a RequestError. It has no gradients, so no forces.
+    """
+
+    def __init__(self, *, spec: Spec, step: exported.Exported) -> None:
+        self.spec, self.step = spec, step
+        self._cutoff = float(spec.arguments["cutoff"])
+
+    def __repr__(self) -> str:
+        return f"<{self.spec.entry}: {self.column} by {self.step.path.name}>"
+
+    @property
+    def column(self) -> str:
+        """Name and unit of what is predicted, as in tables: `U0 [eV]`."""
+        return column(self.spec)
+
+    def predict(
+        self,
+        source: Any,
+        *,
+        smiles: str | None = None,
+        on_error: str = "nan",
+        conformer_seconds: float = 10.0,
+        seed: int = 0,
+    ) -> pd.DataFrame:
+        """As `EnergyModel.predict`."""
+        from zoo.recipes.predictions import predict_table
+
+        return predict_table(
+            model=self,
+            source=source,
+            smiles=smiles,
+            on_error=on_error,
+            conformer_seconds=conformer_seconds,
+            seed=seed,
+        )
+
+    def values(self, molecules: Sequence[Molecule]) -> np.ndarray:
+        """The property of molecules (atomic numbers [n], positions [n, 3] in Å): float64 [M]."""
+        scaled = run_packs(
+            molecules=molecules,
+            function=lambda batch: self.step(batch)[0],
+            width=1,
+            shape=self.spec.batch_shape,
+            cutoff=self._cutoff,
+            fixed=True,
+        )
+        return unscale(self.spec, scaled[:, 0], [numbers for numbers, _ in molecules])
+
+
+def load_exported(path: Path) -> ExportedModel:
+    """The model in an exported file. Errors as `zoo.backends.exported.load`."""
+    step = exported.load(path)
+    try:
+        return ExportedModel(spec=Spec.model_validate(step.facts["spec"]), step=step)
+    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        raise WeightsError(f"{path}.json has a damaged spec; export the model anew") from error

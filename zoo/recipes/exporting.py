@@ -1,0 +1,121 @@
+"""What `zoo export` does, by name: a trained model as a file that runs without the zoo."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from zoo import registry
+from zoo.artifact import Spec
+from zoo.backends.exporting import FORMS, SUFFIX, Form, json_path, needs, write_export
+from zoo.backends.graph import trace
+from zoo.batching.pack import Batch, fill_batch
+from zoo.batching.shape import FixedSize
+from zoo.errors import RequestError, unknown
+from zoo.recipes.building import find_weights
+from zoo.recipes.energy_model import load_energy_model
+from zoo.recipes.packed import Molecule, molecule_store, shares
+
+
+def export(
+    name: str | Path,
+    *,
+    form: str,
+    out: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    preset: str = "full",
+    packs: int = 0,
+) -> dict[str, Any]:
+    """See `zoo.export`."""
+    if form == "ipu":
+        from zoo.recipes.exporting_ipu import export_ipu
+
+        folder = None if out is None else Path(out)
+        return export_ipu(name, folder=folder, overrides=overrides, preset=preset, packs=packs)
+    for one in FORMS:
+        if form == one:
+            if overrides or preset != "full" or packs:
+                raise RequestError("overrides, a preset and a number of packs are for format ipu")
+            return _export_file(name, form=one, out=None if out is None else Path(out))
+    raise unknown(kind="format", name=form, known=(*FORMS, "ipu"))
+
+
+def _export_file(name: str | Path, *, form: Form, out: Path | None) -> dict[str, Any]:
+    needs(form)
+    model = load_energy_model(find_weights(name))
+    spec = model.spec
+    path = out or Path(f"{spec.entry}{SUFFIX[form]}")
+    if not path.name.endswith(".onnx" if form == "onnx" else ".pt2"):
+        raise RequestError(f"cannot export to {path}: its name should end in {SUFFIX[form]}")
+    batch = example_batch(spec)
+    program = trace(module=model.module, step=predict_step, batch=batch)
+    write_export(
+        program=program,
+        form=form,
+        path=path,
+        example=batch,
+        outputs=["scaled"],
+        facts=facts(spec, sha256=model.sha256),
+    )
+    return {
+        "file": str(path),
+        "json": str(json_path(path)),
+        "format": form,
+        "entry": spec.entry,
+        "batch_shape": spec.batch_shape.model_dump(),
+        "bytes": path.stat().st_size,
+    }
+
+
+def predict_step(module: nn.Module, batch: Batch) -> Tensor:
+    """Scaled predictions [G, outputs]: what exports compute."""
+    output: Tensor = module(batch)
+    return output
+
+
+def facts(spec: Spec, *, sha256: str) -> dict[str, Any]:
+    """What an exported energy model has to say besides its tensors; JSON-able.
+
+    `unscale` turns an output into the property: the sum of `per_atom` over the molecule's atoms (by
+    atomic number), plus `mean`, plus `std` times the output, in `properties`' unit.
+    """
+    scaling = spec.scaling[spec.properties[0].name]
+    known = {str(z): float(value) for z, value in enumerate(shares(spec)) if value}
+    known_entry = spec.entry.partition(".")[0] in registry.entries()
+    return {
+        "entry": spec.entry,
+        "weights_sha256": sha256,
+        "batch_shape": spec.batch_shape.model_dump(),
+        "properties": [p.model_dump() for p in spec.properties],
+        "units": {"pos": "Å", "scaled": "1", spec.properties[0].name: spec.properties[0].unit},
+        "unscale": {"per_atom": known, "mean": scaling.mean, "std": scaling.std},
+        "spec": spec.model_dump(mode="json"),
+        "card": registry.card(spec.entry).as_dict() if known_entry else None,
+    }
+
+
+def example_batch(spec: Spec) -> Batch:
+    """One batch of the trained shape, of small molecules that ASE knows and the model has seen."""
+    from ase import Atoms
+    from ase.collections import g2
+
+    shape = FixedSize(**spec.batch_shape.model_dump())
+    cutoff = float(spec.arguments["cutoff"])
+    chosen: list[Molecule] = []
+    nodes = edges = 0
+    for name in g2.names:
+        atoms: Atoms = g2[name]
+        size = len(atoms)
+        pairs = size * (size - 1)  # no molecule here is wider than any cutoff in use
+        fits = shape.holds(nodes=nodes + size, edges=edges + pairs, graphs=len(chosen) + 1)
+        if size > 1 and fits and set(atoms.symbols) <= set(spec.elements):
+            chosen.append((atoms.numbers, atoms.positions))
+            nodes, edges = nodes + size, edges + pairs
+    if not chosen:
+        raise RequestError(f"no small molecule of the elements {' '.join(spec.elements)} is known")
+    store = molecule_store(chosen, dtype=np.float32)
+    return fill_batch(store=store, graphs=np.arange(len(store)), shape=shape, cutoff=cutoff)
