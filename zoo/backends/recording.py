@@ -43,6 +43,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         out = func(*args, **kwargs)
         schema = func._schema
         space, _, name = schema.name.partition("::")
+        if space == "prim":  # a question about a tensor, nothing to compute
+            return out
         prefix = "" if space == "aten" else f"{space}::"
         self._keep(
             Call(
