@@ -52,7 +52,7 @@ def card(card: registry.Card) -> str:
     lines = [card.name, f"  {card.summary}", ""]
     rows = [
         ("predicts", _predicts(card)),
-        ("model", f"{card.architecture}, recipe {card.task}"),
+        ("model", f"{card.architecture}, recipe {card.task}, trained fastest by {card.backend}"),
         ("data", f"{data.title} ({data.licence})"),
         ("cite", data.citation),
         ("counts", ", ".join(f"{v:,} {k}" for k, v in data.counts.items())),

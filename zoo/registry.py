@@ -94,6 +94,7 @@ class Card:
     summary: str
     task: str
     architecture: str
+    backend: str
     predicts: list[str]
     dataset: DatasetCard
     target: dict[str, Any]
@@ -215,6 +216,7 @@ def card(name: str) -> Card:
         summary=entry.summary,
         task=_get(config, "task", where=where),
         architecture=_get(config, "model", "architecture", where=where),
+        backend=str(config.get("train", {}).get("backend", "eager")),
         predicts=_predicts(config["data"]),
         dataset=dataset,
         target=config.get("target") or {},

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from zoo.bench import batching, memory, startup, train
+from zoo.bench import backends, batching, memory, startup, train
 from zoo.errors import RequestError, ZooError
 
 TINY = {"preset": "smoke", "force": True, "repeats": 2}
@@ -52,8 +52,18 @@ def test_training_alone():
     assert "PyG" not in train.render(result)
 
 
+@pytest.mark.slow
+def test_backends():
+    result = backends.bench_backends(seconds=0.02, **TINY)
+    json.dumps(result)
+    speeds = {b: v["median"] for b, v in result["graphs_per_s"].items()}
+    assert "eager" in speeds and result["fastest"] == max(speeds, key=speeds.get)
+    assert result["card"] == "eager" and result["first_step_s"].keys() == speeds.keys()
+    assert "fastest: " + result["fastest"] in backends.render(result)
+
+
 def test_senseless_requests_are_refused_before_anything_runs(monkeypatch):
-    for module in (train, batching, startup):
+    for module in (train, batching, startup, backends):
         monkeypatch.setattr(module, "check_quiet", lambda **kwargs: pytest.fail("it has begun"))
     for wrong in (
         {"repeats": 0},
@@ -72,6 +82,8 @@ def test_senseless_requests_are_refused_before_anything_runs(monkeypatch):
         startup.bench_startup(repeats=0)
     with pytest.raises(RequestError):
         memory.bench_memory(steps=0)
+    with pytest.raises(RequestError):
+        backends.bench_backends(repeats=0)
 
 
 def test_busy_cores_stop_every_timed_bench(monkeypatch):

@@ -60,6 +60,24 @@ def batching(
     _emit(result, json=json, render=batching.render)
 
 
+@app.command("backends")
+def backends(
+    name: Name = "schnet-qm9",
+    preset: Annotated[str, typer.Option(help="smoke, quick or full.")] = "full",
+    repeats: Repeats = 5,
+    seconds: Annotated[float, typer.Option(help="Length of a turn.")] = 2.0,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Training speed under each backend, and which one the entry's card names."""
+    from zoo.bench import backends
+
+    result = backends.bench_backends(
+        name, preset=preset, repeats=repeats, seconds=seconds, force=force
+    )
+    _emit(result, json=json, render=backends.render)
+
+
 @app.command("memory")
 def memory(
     molecules: Annotated[int, typer.Option(help="Made-up molecules in the store.")] = 5_000_000,

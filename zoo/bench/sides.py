@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from zoo.backends import compiled
 from zoo.batching.loader import groups
 from zoo.batching.pack import Batch
 from zoo.batching.shape import FixedSize
@@ -109,7 +110,7 @@ def training_state(*, module: nn.Module, task: Any, settings: TrainSettings) -> 
 
 
 def zoo_side(*, config: Config, data: EnergyData) -> Side:
-    """SchNet as `zoo run` trains it: the config's packs, lanes and precision."""
+    """SchNet as `zoo run` trains it: the config's packs, lanes, precision and backend."""
     task = EnergyTask(config=config, data=data)
 
     def endless() -> Iterator[tuple[list[Batch], int]]:
@@ -120,7 +121,7 @@ def zoo_side(*, config: Config, data: EnergyData) -> Side:
     return Side(
         state=training_state(module=task.module, task=task, settings=config.train),
         settings=config.train,
-        loss=task.loss,
+        loss=compiled(task.loss, backend=config.train.backend),
         groups=endless(),
     )
 
