@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from zoo.bench import backends, batching, memory, startup, train
+from zoo.bench import backends, batching, gpu, memory, startup, train
 from zoo.errors import RequestError, ZooError
 
 TINY = {"preset": "smoke", "force": True, "repeats": 2}
@@ -60,6 +60,32 @@ def test_backends():
     assert "eager" in speeds and result["fastest"] == max(speeds, key=speeds.get)
     assert result["card"] == "eager" and result["first_step_s"].keys() == speeds.keys()
     assert "fastest: " + result["fastest"] in backends.render(result)
+
+
+@pytest.mark.slow
+def test_the_gpu_script_runs_on_a_cpu():
+    result = gpu.bench_gpu(device="cpu", preset="smoke", seconds=0.01, packs=2)
+    json.dumps(result)
+    rows = result["entries"]["schnet-qm9"]
+    assert not [row for row in rows.values() if "failed" in row], rows
+    assert rows["parity"]["largest_difference"] == 0 and rows["parity"]["unit"] == "eV"
+    for kind in ("prediction", "training"):
+        for variant in gpu.VARIANTS:
+            assert rows[f"{kind}, {variant}"]["graphs_per_s"] > 0
+    assert "predictions within" in gpu.render(result)
+
+
+def test_the_gpu_script_keeps_what_it_has(monkeypatch):
+    monkeypatch.setattr(gpu, "_training", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(gpu, "VARIANTS", {"eager": None})
+    result = gpu.bench_gpu(device="cpu", preset="smoke", seconds=0.01, packs=1)
+    rows = result["entries"]["schnet-qm9"]
+    assert "ZeroDivisionError" in rows["training, eager"]["failed"]
+    assert rows["prediction, eager"]["graphs_per_s"] > 0
+    assert "failed" in gpu.render(result)
+    if not gpu.torch.cuda.is_available():
+        with pytest.raises(RequestError, match="no GPU"):
+            gpu.bench_gpu()
 
 
 def test_senseless_requests_are_refused_before_anything_runs(monkeypatch):

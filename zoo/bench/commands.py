@@ -78,6 +78,21 @@ def backends(
     _emit(result, json=json, render=backends.render)
 
 
+@app.command("gpu")
+def gpu(
+    device: Annotated[str, typer.Option(help="cuda, or cpu to try the script out.")] = "cuda",
+    preset: Annotated[str, typer.Option(help="smoke, quick or full.")] = "full",
+    seconds: Annotated[float, typer.Option(help="Time for each measurement.")] = 5.0,
+    minutes: Annotated[float, typer.Option(help="Time for all.")] = 10.0,
+    json: Json = False,
+) -> None:
+    """One prepared run for a machine with a GPU: parity with the CPU, and speed of every entry."""
+    from zoo.bench import gpu
+
+    result = gpu.bench_gpu(device=device, preset=preset, seconds=seconds, minutes=minutes)
+    _emit(result, json=json, render=gpu.render)
+
+
 @app.command("memory")
 def memory(
     molecules: Annotated[int, typer.Option(help="Made-up molecules in the store.")] = 5_000_000,

@@ -6,7 +6,6 @@ needs torch and poptorch alone, in the syntax of Python 3.8.
 
 from __future__ import annotations
 
-import keyword
 import math
 import operator
 import re
@@ -30,15 +29,13 @@ _DROPPED = {"device", "pin_memory", "layout", "non_blocking"}
 @dataclass(frozen=True, kw_only=True)
 class Written:
     """The source of one class. `names` are the weights' names in the model by the class's own,
-    `constants` the tensors it needs besides them, `inputs` its forward's arguments in order,
-    `outputs` how many tensors the step gave.
+    `constants` the tensors it needs besides them, `inputs` its forward's arguments in order.
     """
 
     source: str
     names: dict[str, str]
     constants: dict[str, Tensor]
     inputs: list[str]
-    outputs: int
     changes_buffers: bool
 
 
@@ -59,10 +56,14 @@ def write_class(program: ExportedProgram, *, name: str, prefix: str, loss: bool)
     kinds = {s.arg.name: s for s in signature.input_specs}
     tensors: dict[str, Any] = {**program.state_dict, **program.constants}
     body: list[str] = []
-    outputs: Sequence[Any] = ()
+    outputs = _outputs(program)
+    # Of a loss and its count, the count is not asked for: nor is what it is made from.
+    needed = _needed(program, outputs[:1] if loss else outputs)
     for node in program.graph.nodes:
         if node.op == "placeholder":
             spec = kinds[node.name]
+            if node not in needed:
+                continue
             if spec.kind == InputKind.USER_INPUT:
                 names[node] = _fresh(node.name, taken)
                 inputs.append(names[node])
@@ -81,18 +82,16 @@ def write_class(program: ExportedProgram, *, name: str, prefix: str, loss: bool)
                 constants[held] = tensors[target].detach().clone().contiguous()
         elif node.op == "get_attr":
             raise ZooError(f"{name} isn't one operator after another: it holds {node.target}")
-        elif node.op == "output":
-            outputs = node.args[0]
-        elif not _skipped(node):
+        elif node.op == "call_function" and node in needed and not _skipped(node):
             names[node] = _fresh(node.name, taken)
             body.append(f"{names[node]} = {_call(node, names)}")
-    values = [names[value] for value in outputs]
+    values = [names[value] for value in (outputs[:1] if loss else outputs)]
     if loss:
         inputs.append("share")
         body.append(f'return poptorch.identity_loss({values[0]} * share, reduction="sum")')
     else:
         body.append(f"return {', '.join(values)}")
-    changed = [str(n.target) for n in program.graph.nodes if _changes_in_place(n)]
+    changed = any(_changes_in_place(node) for node in program.graph.nodes)
     lines = [
         f"class {name}(torch.nn.Module):",
         "    def __init__(self, tensors):",
@@ -107,9 +106,25 @@ def write_class(program: ExportedProgram, *, name: str, prefix: str, loss: bool)
         names=held_names,
         constants=constants,
         inputs=inputs,
-        outputs=len(values),
-        changes_buffers=bool(changed),
+        changes_buffers=changed,
     )
+
+
+def _outputs(program: ExportedProgram) -> list[torch.fx.Node]:
+    (last,) = (node for node in program.graph.nodes if node.op == "output")
+    return list(last.args[0])
+
+
+def _needed(program: ExportedProgram, outputs: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
+    """The nodes that some outputs are made from, and those that change a buffer."""
+    found: set[torch.fx.Node] = set()
+    waiting = [*outputs, *(n for n in program.graph.nodes if _changes_in_place(n))]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += node.all_input_nodes
+    return found
 
 
 def module_source(classes: Mapping[str, Written], *, title: str) -> str:
@@ -123,8 +138,8 @@ def module_source(classes: Mapping[str, Written], *, title: str) -> str:
 
 def _fresh(name: str, taken: set[str]) -> str:
     """A Python name that nothing else has."""
-    if keyword.iskeyword(name) or not name.isidentifier():
-        name = f"v_{re.sub(r'[^0-9A-Za-z_]', '_', name)}"
+    if not name.isidentifier():  # a part of an nn.Sequential: "0_weight"
+        name = f"v_{name}"
     base, number = name, 1
     while name in taken:
         name, number = f"{base}_{number}", number + 1

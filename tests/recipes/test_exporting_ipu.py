@@ -1,0 +1,215 @@
+"""The folder for PopTorch, under a stand-in that enforces its rules: trains, predicts, compiles."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import TINY, strict_json, tiny
+
+import zoo
+from zoo.batching.loader import groups
+from zoo.errors import RequestError
+from zoo.recipes.energy import EnergyTask, open_data
+from zoo.training.optimiser import make_optimiser, make_schedule
+from zoo.training.state import Progress, TrainingState
+from zoo.training.step import take_step
+
+STAND_IN = Path(__file__).parents[1] / "stand_in"
+OVERRIDES = [*TINY[:3], "train.ema_decay=0", "train.warmup_steps=3"]
+
+
+@pytest.fixture(scope="module")
+def folder(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("ipu") / "model"
+    told = zoo.export("schnet-qm9", *OVERRIDES, format="ipu", out=place, preset="smoke")
+    assert told["folder"] == str(place) and told["packs"]["train"] == 14
+    assert "not run on an IPU" in told["checked"]
+    return place
+
+
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "model"))
+
+
+def run(folder: Path, *arguments: str, fails: bool = False) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, str(folder / "run_ipu.py"), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder.parent,
+        env={**os.environ, "PYTHONPATH": str(STAND_IN), "OMP_NUM_THREADS": "1"},
+    )
+    assert (done.returncode != 0) == fails, done.stdout + done.stderr
+    return [{"error": done.stderr}] if fails else [strict_json(x) for x in done.stdout.splitlines()]
+
+
+def change(folder: Path, **options: Any) -> None:
+    path = folder / "options.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **options}))
+
+
+def eager(steps: int) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """Losses of ordinary training steps over the same packs in the same order, and the weights."""
+    config = tiny(*OVERRIDES)
+    task = EnergyTask(config=config, data=open_data(config))
+    optimiser = make_optimiser(module=task.module, settings=config.train)
+    state = TrainingState(
+        task=task,
+        optimiser=optimiser,
+        schedule=make_schedule(
+            optimiser=optimiser, settings=config.train, steps=7 * config.train.epochs
+        ),
+        plateau=None,
+        average=None,
+        progress=Progress(),
+    )
+    losses: list[float] = []
+    while True:
+        task.train_loader.epoch = 0  # the folder's packs are those of the first epoch
+        for packs in groups(task.train_loader, size=config.train.accumulate):
+            losses.append(take_step(state, task.module, task.loss, packs, config.train))
+            if len(losses) == steps:
+                return losses, task.module.state_dict()
+
+
+def test_ten_steps_are_those_of_ordinary_training(copy: Path) -> None:
+    wanted, weights = eager(10)
+    told = run(copy, "train", "--in-order", "--steps", "10")
+    losses = [row["loss"] for row in told if "loss" in row]
+    assert len(losses) == 10 and losses == pytest.approx(wanted, rel=1e-5)
+    assert losses[0] != pytest.approx(losses[5], rel=1e-2)
+    trained = load_file(copy / "trained.safetensors")
+    assert trained.keys() == weights.keys()
+    for name, value in weights.items():
+        assert torch.allclose(trained[name], value, rtol=1e-4, atol=1e-6), name
+    # What it wrote is a weight file, which predicts with its units.
+    model = zoo.load(copy / "trained.safetensors")
+    assert model.spec.entry == "schnet-qm9.U0" and model.predict("CCO")["valid"].all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gradient_accumulation": 1, "replicas": 2},
+        {"gradient_accumulation": 2, "device_iterations": 2},
+    ],
+)
+def test_a_step_may_be_shared_out_otherwise(copy: Path, options: dict[str, int]) -> None:
+    chosen = json.loads((copy / "options.json").read_text())["optimiser"]
+    # With several device iterations a call has one learning rate: compare at a constant one.
+    change(copy, **options, optimiser={**chosen, "schedule": "constant", "warmup_steps": 0})
+    losses = [r["loss"] for r in run(copy, "train", "--in-order", "--steps", "6") if "loss" in r]
+    change(copy, gradient_accumulation=2, device_iterations=1, replicas=1)
+    wanted = [r["loss"] for r in run(copy, "train", "--in-order", "--steps", "6") if "loss" in r]
+    assert losses == pytest.approx(wanted, rel=1e-5) and len(losses) == 6
+
+
+def test_packs_that_fill_up_the_last_call_weigh_nothing(copy: Path) -> None:
+    change(copy, gradient_accumulation=5)  # 14 packs: the third step has four
+    told = run(copy, "train", "--in-order", "--epochs", "1")
+    assert [row["step"] for row in told if "loss" in row] == [1, 2, 3]
+    labels = np.load(copy / "data" / "train" / "labels.npy")
+    assert labels.sum() == sum(r["labels_per_s"] > 0 for r in told if "labels_per_s" in r) * 102
+
+
+def test_it_predicts_what_the_weights_do(copy: Path, trained: Path) -> None:
+    shutil.copy(trained / "checkpoints" / "best" / "weights.safetensors", copy / "w.safetensors")
+    (told,) = run(copy, "infer", "--weights", str(copy / "w.safetensors"), "--out", "p.csv")
+    assert told["packs"] == 1
+    with (copy.parent / "p.csv").open() as file:
+        rows = {int(r["graph_id"]): float(r["U0 [eV]"]) for r in csv.DictReader(file)}
+    config = tiny(*OVERRIDES)
+    data = open_data(config)
+    assert sorted(rows) == sorted(data.splits["test"].tolist())
+    store, ptr = data.store, data.store.node_ptr
+    molecules = [
+        (store.node["z"][ptr[g] : ptr[g + 1]], store.node["pos"][ptr[g] : ptr[g + 1]]) for g in rows
+    ]
+    model = zoo.load(trained)
+    assert not isinstance(model, zoo.recipes.exported_model.ExportedModel)
+    wanted = model.values(molecules)
+    spread = model.spec.scaling["U0"].std
+    assert np.abs(np.array(list(rows.values())) - wanted).max() <= 1e-5 * spread + 1e-5
+
+
+def test_it_compiles_without_an_ipu_and_benchmarks(copy: Path) -> None:
+    (told,) = run(copy, "compile", "--out", str(copy / "x.poptorch"))
+    assert (copy / "x.poptorch").exists() and told["wrote"].endswith("x.poptorch")
+    for arguments in ([], ["--inference"]):
+        (told,) = run(copy, "bench", "--steps", "2", *arguments)
+        assert told["graphs_per_s"] > 0 and told["hardware"] is False
+
+
+def test_a_changed_file_is_refused_and_options_are_the_users(copy: Path) -> None:
+    change(copy, seed=5)
+    model = copy / "model.py"
+    model.write_text(model.read_text().replace("1.0", "2.0", 1))
+    (told,) = run(copy, "infer", fails=True)
+    assert "model.py isn't the file that was exported" in told["error"]
+
+
+def test_a_diverging_run_writes_nothing(copy: Path) -> None:
+    chosen = json.loads((copy / "options.json").read_text())["optimiser"]
+    change(copy, optimiser={**chosen, "lr": 1e30, "warmup_steps": 0, "schedule": "constant"})
+    (told,) = run(copy, "train", "--steps", "12", fails=True)
+    assert "nothing was written" in told["error"]
+    assert not (copy / "trained.safetensors").exists()
+
+
+def test_what_breaks_a_rule_fails(copy: Path) -> None:
+    """The stand-in is no rubber stamp: a step that reads a value doesn't run under it."""
+    manifest = json.loads((copy / "manifest.json").read_text())
+    del manifest["model.py"]
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    model = copy / "model.py"
+    source = model.read_text()
+    line = "        return poptorch.identity_loss("
+    for wrong, says in (
+        ("        pos.sum().item()\n", "item"),
+        ("        pos[nodes_mask]\n", "nonzero|dynamic|Unsupported|mask"),
+    ):
+        assert line in source
+        model.write_text(source.replace(line, wrong + line))
+        (told,) = run(copy, "train", "--steps", "1", fails=True)
+        assert any(word in told["error"] for word in says.split("|")), told["error"]
+    model.write_text(source.replace(line, "        return (").replace(', reduction="sum")', ")"))
+    (told,) = run(copy, "train", "--steps", "1", fails=True)
+    assert "loss" in told["error"]
+
+
+def test_the_files_are_of_their_time(folder: Path) -> None:
+    for name in ("model.py", "run_ipu.py"):
+        ast.parse((folder / name).read_text(), feature_version=(3, 8))
+    assert "not run on an IPU" in (folder / "README.md").read_text()
+    options = strict_json((folder / "options.json").read_text())
+    assert options["replicas"] == 1 and options["executable_cache"] is None
+    assert {p.name for p in folder.iterdir()} == {
+        *("README.md", "constants.safetensors", "data", "initial.safetensors", "manifest.json"),
+        *("model.py", "options.json", "run_ipu.py", "weights.safetensors"),
+    }
+
+
+def test_what_cannot_be_exported(folder: Path, tmp_path: Path) -> None:
+    def export(*overrides: str, out: Path = tmp_path / "model", packs: int = 0) -> None:
+        zoo.export("schnet-qm9", *overrides, format="ipu", preset="smoke", out=out, packs=packs)
+
+    with pytest.raises(RequestError, match="exists already"):
+        export(*OVERRIDES, out=folder)
+    with pytest.raises(RequestError, match=r"train\.schedule=cosine"):
+        export("train.schedule=plateau")
+    with pytest.raises(RequestError, match="not -1"):
+        export(packs=-1)
+    assert not list(tmp_path.iterdir())
