@@ -92,3 +92,31 @@ def check_values(
 
 def _shapes(*tensors: Tensor) -> str:
     return ", ".join(str(list(t.shape)) for t in tensors)
+
+
+def check_types(
+    *,
+    op: str,
+    nodes: Sequence[Tensor],
+    tables: Sequence[Tensor],
+    edge_type: Tensor,
+    edges: Tensor,
+) -> None:
+    """ValueError unless node rows are all [N, F] and tables all [T, F] of one dtype; IndexError for
+    a real edge's type outside the table. `edges` is dst_ptr, whose last entry counts real edges.
+    """
+    width = nodes[0].shape[-1]
+    if any(t.dim() != 2 or t.shape != nodes[0].shape for t in nodes):
+        raise ValueError(f"{op}: node features are {_shapes(*nodes)}, not all the same [N, F]")
+    if any(t.dim() != 2 or t.shape != tables[0].shape or t.shape[1] != width for t in tables):
+        raise ValueError(f"{op}: tables are {_shapes(*tables)}, not all the same [T, {width}]")
+    dtypes = {t.dtype for t in (*nodes, *tables)}
+    if len(dtypes) > 1:
+        raise ValueError(f"{op}: mixed precisions {sorted(map(str, dtypes))}; convert to one")
+    if edge_type.dim() != 1:
+        raise ValueError(f"{op}: edge_type is {_shapes(edge_type)}, not [E]")
+    from zoo.ops.graph_kernel import ids_fit
+
+    count = min(int(edges[-1]), edge_type.shape[0]) if edges.numel() else 0
+    if not ids_fit(edge_type.contiguous().numpy(), max(count, 0), tables[0].shape[0]):
+        raise IndexError(f"{op}: an edge's type is outside 0..{tables[0].shape[0] - 1}")

@@ -1,0 +1,243 @@
+"""GIN with edge embeddings for molecules (Xu et al., ICLR 2019; Hu et al., NeurIPS 2020, as OGB has
+it), for batches of one fixed shape.
+
+    x_i' = MLP((1 + eps) x_i + sum over bonds (j, i) of relu(x_j + bond embedding))
+
+Atoms and bonds are OGB's categories. A bond's three categories make one of 60 kinds, whose
+embeddings are a small table, so no tensor is made per bond (`zoo.ops.propagate_edge`). Batch
+normalisation sees the real atoms alone, and dropout counts instead of drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor, nn
+
+from zoo.ops.batch_norm import batch_norm
+from zoo.ops.propagate_edge import propagate_edge
+
+Readout = Literal["mean", "sum", "attention"]
+ATOM_CATEGORIES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
+"""How many values each of OGB's atom features has: element, chirality, degree, charge, hydrogens,
+radicals, hybridisation, aromatic, in a ring."""
+BOND_CATEGORIES = (5, 6, 2)
+"""The same of bonds: type, stereo, conjugated."""
+
+
+class GINArguments(BaseModel):
+    """What a GIN is built from."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    features: int = Field(300, ge=1, description="width of atom features")
+    layers: int = Field(5, ge=1, description="message-passing steps")
+    dropout: float = Field(0.5, ge=0, lt=1, description="of each layer's output")
+    virtual_node: bool = Field(False, description="a node joined to all atoms of its molecule")
+    residual: bool = Field(False, description="add each layer's input to its output")
+    readout: Readout = Field("mean", description="how atoms' features make the molecule's")
+    outputs: int = Field(1, ge=1, description="properties predicted")
+
+
+class BatchNorm(nn.Module):
+    """Batch normalisation over the first rows of a batch; parameters named as torch's."""
+
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+
+    def __init__(self, *, features: int, eps: float = 1e-5, momentum: float = 0.1):
+        super().__init__()
+        self.eps, self.momentum = eps, momentum
+        self.weight = nn.Parameter(torch.ones(features))
+        self.bias = nn.Parameter(torch.zeros(features))
+        self.register_buffer("running_mean", torch.zeros(features))
+        self.register_buffer("running_var", torch.ones(features))
+        self.register_buffer("num_batches_tracked", torch.tensor(0))
+
+    def forward(
+        self,
+        x: Tensor,
+        rows: Tensor,
+        *,
+        relu: bool = False,
+        p: float = 0.0,
+        seed: Tensor | None = None,
+        stream: int = 0,
+    ) -> Tensor:
+        """[N, F] -> [N, F]: the first `rows` rows normalised, then relu and dropout where asked."""
+        if not self.training:
+            scale = self.weight * (self.running_var + self.eps).rsqrt()
+            y = torch.addcmul(self.bias - self.running_mean * scale, x, scale)
+            return torch.relu(y) if relu else y
+        y, mean, variance = batch_norm(
+            *(x, self.weight, self.bias),
+            rows=rows,
+            eps=self.eps,
+            relu=relu,
+            p=p,
+            seed=seed,
+            stream=stream,
+        )
+        with torch.no_grad():
+            count = rows.reshape(()).to(variance.dtype)
+            # A pack of padding alone, or of one row, has no variance to learn from.
+            pace = torch.where(count > 1, self.momentum, 0.0)
+            unbiased = variance * (count / (count - 1).clamp(min=1))
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), pace)
+            self.running_var.lerp_(unbiased.to(self.running_var.dtype), pace)
+            self.num_batches_tracked.add_((count > 1).to(torch.int64))
+        return y
+
+
+class Categories(nn.Module):
+    """The sum of an embedding for each of several categories."""
+
+    def __init__(self, *, sizes: Sequence[int], features: int):
+        super().__init__()
+        self.embeddings = nn.ModuleList(nn.Embedding(size, features) for size in sizes)
+        for embedding in cast("Sequence[nn.Embedding]", self.embeddings):
+            nn.init.xavier_uniform_(embedding.weight)
+
+    def forward(self, categories: Tensor) -> Tensor:
+        """int [N, C] -> [N, F]."""
+        found = torch.zeros((), device=categories.device)
+        for number, embedding in enumerate(self.embeddings):
+            found = found + embedding(categories[:, number])
+        return found
+
+    def table(self) -> Tensor:
+        """A row for every combination, the last category running fastest: [product of sizes, F]."""
+        found: Tensor | None = None
+        for embedding in cast("Sequence[nn.Embedding]", self.embeddings):
+            weight = embedding.weight
+            found = weight if found is None else (found.unsqueeze(1) + weight).flatten(0, 1)
+        assert found is not None
+        return found
+
+
+class Layer(nn.Module):
+    """One message-passing step and the normalisation after it."""
+
+    def __init__(self, *, features: int):
+        super().__init__()
+        self.eps = nn.Parameter(torch.zeros(1))
+        self.bonds = Categories(sizes=BOND_CATEGORIES, features=features)
+        self.first = nn.Linear(features, 2 * features)
+        self.first_norm = BatchNorm(features=2 * features)
+        self.second = nn.Linear(2 * features, features)
+        self.norm = BatchNorm(features=features)
+
+    def forward(self, x: Tensor, graph: dict[str, Tensor], rows: Tensor, **after: Any) -> Tensor:
+        messages = propagate_edge(x, self.bonds.table().to(x.dtype), **graph)
+        hidden = self.first((1 + self.eps) * x + messages)
+        hidden = self.first_norm(hidden, rows, relu=True)
+        out: Tensor = self.norm(self.second(hidden), rows, **after)
+        return out
+
+
+class VirtualNode(nn.Module):
+    """What a molecule's virtual node makes of its atoms, between two layers."""
+
+    def __init__(self, *, features: int):
+        super().__init__()
+        self.first = nn.Linear(features, 2 * features)
+        self.first_norm = BatchNorm(features=2 * features)
+        self.second = nn.Linear(2 * features, features)
+        self.second_norm = BatchNorm(features=features)
+
+    def forward(self, summed: Tensor, graphs: Tensor, **after: Any) -> Tensor:
+        hidden = self.first_norm(self.first(summed), graphs, relu=True)
+        out: Tensor = self.second_norm(self.second(hidden), graphs, relu=True, **after)
+        return out
+
+
+class GIN(nn.Module):
+    """Molecules in fixed-shape batches -> one value per graph and output.
+
+    `forward(batch)` takes atom int [N, 9] and bond int [E, 3] (OGB's categories), batch int [N],
+    the edges (src, dst, dst_ptr, src_ptr, src_perm: each bond both ways), the masks and, to train
+    with dropout, seed int [1]; it returns [G, outputs]. Rows of padding graphs hold no meaning.
+    """
+
+    def __init__(self, *, arguments: GINArguments):
+        super().__init__()
+        a = self.arguments = arguments
+        self.atoms = Categories(sizes=ATOM_CATEGORIES, features=a.features)
+        self.layers = nn.ModuleList(Layer(features=a.features) for _ in range(a.layers))
+        if a.virtual_node:
+            self.virtual = nn.Parameter(torch.zeros(1, a.features))
+            self.virtual_layers = nn.ModuleList(
+                VirtualNode(features=a.features) for _ in range(a.layers - 1)
+            )
+        if a.readout == "attention":
+            self.gate = nn.Sequential(
+                nn.Linear(a.features, 2 * a.features), nn.ReLU(), nn.Linear(2 * a.features, 1)
+            )
+        self.output = nn.Linear(a.features, a.outputs)
+
+    def embed(self, batch: dict[str, Tensor]) -> Tensor:
+        """Atoms' features after the last layer: [N, F]; padding rows hold no meaning."""
+        a = self.arguments
+        edges = batch["bond"].to(torch.int32)
+        size = BOND_CATEGORIES
+        kinds = (edges[:, 0] * size[1] + edges[:, 1]) * size[2] + edges[:, 2]
+        graph = {name: batch[name] for name in ("src", "dst", "dst_ptr", "src_ptr", "src_perm")}
+        graph["edge_type"] = kinds
+        rows = batch["nodes_mask"].sum(dtype=torch.int32)
+        x = self.atoms(batch["atom"])
+        p = a.dropout if self.training else 0.0
+        seed = batch["seed"] if p > 0 else None
+        if a.virtual_node:
+            graphs = batch["graphs_mask"].sum(dtype=torch.int32)
+            virtual = self.virtual.expand(batch["graphs_mask"].shape[0], -1)
+        for number, layer in enumerate(self.layers):
+            if a.virtual_node:
+                x = x + virtual.index_select(0, batch["batch"])
+            last = number == a.layers - 1
+            y = layer(x, graph, rows, relu=not last, p=p, seed=seed, stream=2 * number)
+            y = y + x if a.residual else y
+            if a.virtual_node and not last:
+                summed = self._sum(x, batch) + virtual
+                virtual = self.virtual_layers[number](
+                    summed, graphs, p=p, seed=seed, stream=2 * number + 1
+                )
+            x = y
+        return x
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        result: Tensor = self.output(self._read_out(self.embed(batch), batch))
+        return result
+
+    def _read_out(self, x: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        if self.arguments.readout == "attention":
+            score = self.gate(x).squeeze(1)
+            score = torch.where(batch["nodes_mask"], score, torch.full_like(score, -torch.inf))
+            x = x * _softmax(score, batch).unsqueeze(1).to(x.dtype)
+        summed = self._sum(x, batch)
+        if self.arguments.readout != "mean":
+            return summed
+        ptr = batch["node_ptr"]
+        atoms = (ptr[1:] - ptr[:-1]).to(x.dtype).clamp(min=1)
+        return summed / atoms.unsqueeze(1)
+
+    def _sum(self, x: Tensor, batch: dict[str, Tensor]) -> Tensor:
+        """Sum of the real atoms of each graph: [G, F]."""
+        x = torch.where(batch["nodes_mask"].unsqueeze(1), x, torch.zeros_like(x))
+        index = batch["batch"].to(torch.int64).unsqueeze(1).expand_as(x)
+        graphs = batch["graphs_mask"].shape[0]
+        return x.new_zeros(graphs, x.shape[1]).scatter_add(0, index, x)
+
+
+def _softmax(score: Tensor, batch: dict[str, Tensor]) -> Tensor:
+    """Softmax over the atoms of each graph: [N]; zero for padding."""
+    index = batch["batch"].to(torch.int64)
+    graphs = batch["graphs_mask"].shape[0]
+    finite = torch.where(batch["nodes_mask"], score, torch.zeros_like(score))
+    most = finite.new_full((graphs,), -torch.inf).scatter_reduce(0, index, finite, "amax")
+    power = torch.where(batch["nodes_mask"], torch.exp(finite - most.index_select(0, index)), 0.0)
+    total = power.new_zeros(graphs).scatter_add(0, index, power)
+    return power / total.clamp(min=1e-30).index_select(0, index)
