@@ -56,6 +56,7 @@ def write_class(program: ExportedProgram, *, name: str, prefix: str, loss: bool)
     kinds = {s.arg.name: s for s in signature.input_specs}
     tensors: dict[str, Any] = {**program.state_dict, **program.constants}
     body: list[str] = []
+    made: dict[tuple[str, str, str], str] = {}
     outputs = _outputs(program)
     # Of a loss and its count, the count is not asked for: nor is what it is made from.
     needed = _needed(program, outputs[:1] if loss else outputs)
@@ -83,6 +84,17 @@ def write_class(program: ExportedProgram, *, name: str, prefix: str, loss: bool)
         elif node.op == "get_attr":
             raise ZooError(f"{name} isn't one operator after another: it holds {node.target}")
         elif node.op == "call_function" and node in needed and not _skipped(node):
+            if not node.all_input_nodes:
+                # Made from nothing, by a call that doesn't go through PopTorch's own factories: it
+                # would lie on the host. So it is a constant, once for all that are alike.
+                key = (str(node.target), str(node.args), str(node.kwargs))
+                if key not in made:
+                    value = node.target(*node.args, **node.kwargs)
+                    made[key] = _fresh(f"made_{node.name}", taken)
+                    constants[made[key]] = value
+                    members.append(f'self.register_buffer("{made[key]}", tensors["{made[key]}"])')
+                names[node] = f"self.{made[key]}"
+                continue
             names[node] = _fresh(node.name, taken)
             body.append(f"{names[node]} = {_call(node, names)}")
     values = [names[value] for value in (outputs[:1] if loss else outputs)]
