@@ -22,6 +22,7 @@ import zoo
 from zoo.batching.loader import groups
 from zoo.errors import RequestError
 from zoo.recipes.energy import EnergyTask, open_data
+from zoo.recipes.energy_model import EnergyModel
 from zoo.training.optimiser import make_optimiser, make_schedule
 from zoo.training.state import Progress, TrainingState
 from zoo.training.step import take_step
@@ -139,7 +140,7 @@ def test_it_predicts_what_the_weights_do(copy: Path, trained: Path) -> None:
         (store.node["z"][ptr[g] : ptr[g + 1]], store.node["pos"][ptr[g] : ptr[g + 1]]) for g in rows
     ]
     model = zoo.load(trained)
-    assert not isinstance(model, zoo.recipes.exported_model.ExportedModel)
+    assert isinstance(model, EnergyModel)
     wanted = model.values(molecules)
     spread = model.spec.scaling["U0"].std
     assert np.abs(np.array(list(rows.values())) - wanted).max() <= 1e-5 * spread + 1e-5
@@ -185,8 +186,9 @@ def test_what_breaks_a_rule_fails(copy: Path) -> None:
         model.write_text(source.replace(line, wrong + line))
         (told,) = run(copy, "train", "--steps", "1", fails=True)
         assert any(word in told["error"] for word in says.split("|")), told["error"]
-    second = '        poptorch.identity_loss(pos.sum() * share, reduction="sum"),'
-    model.write_text(source.replace(line, f"        return ({second.strip()} {line.strip()[7:]}") + ")")
+    found = next(text for text in source.splitlines() if text.startswith(line))
+    both = f"        other = {found.strip()[7:]}\n        return other, {found.strip()[7:]}"
+    model.write_text(source.replace(found, both))
     (told,) = run(copy, "train", "--steps", "1", fails=True)
     assert "Multiple independent losses" in told["error"]
 
