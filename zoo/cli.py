@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json as _json
 import math
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -15,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 import zoo
-from zoo.errors import RequestError, ZooError
+from zoo.errors import RequestError, StoppedError, ZooError
 
 app = typer.Typer(
     name="zoo",
@@ -102,12 +104,13 @@ def cp(name: Name, folder: Path, json: Json = False) -> None:
     from zoo import registry
     from zoo.files import replace_file
 
-    entry, _ = registry.resolve(name)
+    entry, tag = registry.resolve(name)
     out = folder / entry.recipe
     if out.exists():
         raise RequestError(f"{out} exists already; move it away first")
     replace_file(out, (registry.RECIPES / entry.recipe).read_bytes())
-    _emit({"file": str(out)}, json=json, text=lambda: f"{out}\nrun it with: zoo run {out}")
+    run = f"zoo run {out}" + ("" if tag == next(iter(entry.tags)) else f":{tag}")
+    _emit({"file": str(out), "run": run}, json=json, text=lambda: f"{out}\nrun it with: {run}")
 
 
 @app.command("fetch")
@@ -263,6 +266,10 @@ def main() -> None:
     # Idle operator threads must sleep, not spin: lanes use their cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without Å isn't worth a failure
+            stream.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, _stop)
     try:
         if sys.argv[1:] == ["--version"]:
             print(f"gnn-zoo {zoo.__version__}")
@@ -279,8 +286,15 @@ def main() -> None:
     except Exception as error:
         sys.exit(_explain(error))
     except KeyboardInterrupt:
+        if "--json" in sys.argv:
+            print(_json.dumps({"error": "stopped by SIGINT", "exit_code": 130}))
         print("stopped", file=sys.stderr)
         sys.exit(130)
+
+
+def _stop(number: int, frame: Any) -> None:
+    """What SIGTERM does where nothing waits for it: ends the work, and what is half-written."""
+    raise StoppedError("stopped by SIGTERM")
 
 
 def _explain(error: Exception) -> int:
