@@ -67,8 +67,12 @@ def _module_class(base, pull):
     return Wrapped
 
 
-def _plainly(pull, func, args, kwargs):
-    pull()
+def _plainly(func, args, kwargs):
+    """Call `func` so that its results are plain tensors.
+
+    It needs no pull: that a class has `__torch_function__` makes torch read the attribute of the
+    tensor itself, which pulls.
+    """
     with torch._C.DisableTorchFunctionSubclass():
         return func(*args, **(kwargs or {}))
 
@@ -81,7 +85,7 @@ def _parameter_class(pull):
 
         @classmethod
         def __torch_function__(cls, func, types, args=(), kwargs=None):
-            return _plainly(pull, func, args, kwargs)
+            return _plainly(func, args, kwargs)
 
         def __deepcopy__(self, memo):
             memo[id(self)] = torch.nn.Parameter(self.detach().clone(), self.requires_grad)
@@ -101,7 +105,7 @@ def _buffer_class(pull):
 
         @classmethod
         def __torch_function__(cls, func, types, args=(), kwargs=None):
-            return _plainly(pull, func, args, kwargs)
+            return _plainly(func, args, kwargs)
 
         def __deepcopy__(self, memo):
             memo[id(self)] = copy.deepcopy(self.detach(), memo)
