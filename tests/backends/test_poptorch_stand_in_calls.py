@@ -89,6 +89,8 @@ def test_output_modes(poptorch, free):
     assert rows(Mode.Final) == [10, 11]
     assert rows(Mode.Final, replicas=2) == [8, 9, 10, 11]
     assert rows(Mode.EveryN, 2) == [2, 3, 6, 7, 10, 11]
+    with pytest.raises(poptorch.Error, match="must divide"):
+        rows(Mode.EveryN, 4)
     assert rows(Mode.Sum) == [0 + 2 + 4 + 6 + 8 + 10, 1 + 3 + 5 + 7 + 9 + 11]
 
 
@@ -109,6 +111,11 @@ def test_replicas_of_a_group_share_their_input(poptorch, free):
     options.inputReplicaGrouping(2, poptorch.CommGroupType.Consecutive)
     model = free(poptorch.inferenceModel(Calling(lambda m, x: x * 1), options))
     assert model(torch.tensor([1.0, 2.0])).tolist() == [1, 1, 2, 2]
+    model.destroy()
+    options = options_for(poptorch, replicas=4)
+    options.inputReplicaGrouping(2, poptorch.CommGroupType.Orthogonal)
+    model = free(poptorch.inferenceModel(Calling(lambda m, x: x * 1), options))
+    assert model(torch.tensor([1.0, 2.0])).tolist() == [1, 2, 1, 2]
     with pytest.raises(poptorch.Error, match="inputReplicaGrouping"):
         options = options_for(poptorch, replicas=4)
         options.inputReplicaGrouping(3, poptorch.CommGroupType.Consecutive)
@@ -126,9 +133,14 @@ def test_outputs_keep_their_structure_in_32_bits(poptorch, free):
 
 
 def test_values_are_narrowed_to_32_bits(poptorch, free):
-    model = free(poptorch.inferenceModel(Calling(lambda m, i, x: (i + 0, x * 1))))
-    whole, real = model(torch.tensor([2**32 + 5]), torch.tensor([1 + 2**-40], dtype=torch.double))
-    assert whole.tolist() == [5] and real.tolist() == [1.0]
+    model = free(poptorch.inferenceModel(Calling(lambda m, i, x: (i < 10, x > 1))))
+    whole, real = torch.tensor([2**32 + 5]), torch.tensor([1 + 2**-40], dtype=torch.double)
+    assert [t.item() for t in model(whole, real)] == [True, False]
+
+
+def test_inputs_are_made_contiguous(poptorch, free):
+    model = free(poptorch.inferenceModel(Calling(lambda m, x: x.view(-1))))
+    assert model(torch.arange(4).view(2, 2).t()).tolist() == [0, 2, 1, 3]
 
 
 def test_later_calls_must_be_like_the_compiled_one(poptorch, free):

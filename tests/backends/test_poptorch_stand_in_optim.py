@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -229,6 +230,15 @@ class Half(torch.nn.Module):
 
     def forward(self, x):
         return self.identity_loss(x.square() / 2, "sum")
+
+
+def test_a_pickle_keeps_what_only_an_ipu_reads(poptorch, trained):
+    choose = lambda p: poptorch.optim.Adam(p, lr=0.1, eps=1e-6, max_grad_norm=2.0)  # noqa: E731
+    model, _, optimizer = trained(choose)
+    model(X)
+    again = pickle.loads(pickle.dumps(optimizer))
+    assert again.max_grad_norm == 2.0
+    assert not again.variable_attrs.isConstant("eps") and again.variable_attrs.isConstant("betas")
 
 
 def test_the_state_goes_from_a_device_to_another(poptorch, trained):

@@ -199,6 +199,9 @@ def test_ipus_are_a_power_of_two(poptorch):
     x = torch.ones(6, 3)
     with pytest.raises(poptorch.Error, match="3 IPUs"):
         infer(poptorch, lambda m, x: x * 1, x, options=options_for(poptorch, replicas=3))
+    sharded = poptorch.Options().setExecutionStrategy(poptorch.ShardedExecution())
+    with pytest.raises(poptorch.Error, match="3 IPUs"):
+        infer(poptorch, two_stages(poptorch, 0, 2), x, options=sharded)
     rounded = options_for(poptorch, replicas=3).autoRoundNumIPUs()
     infer(poptorch, lambda m, x: x * 1, x, options=rounded)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from poptorch_stand_in import Calling, poptorch_stand_in
+from poptorch_stand_in import Calling, poptorch_stand_in, train_once
 
 ops = torch.ops.aten
 X = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.0, -0.5], [-2.0, 1.0, 0.25], [0.75, -0.25, 1.0]])
@@ -27,16 +27,6 @@ def infer(poptorch, function, *args, **buffers):
         model.destroy()
 
 
-def train(poptorch, function, *args, **buffers):
-    """A function of a module and of arguments as a training model: what it returned, the module."""
-    module = Calling(function, **buffers).train()
-    model = poptorch.trainingModel(module, optimizer=poptorch.optim.SGD(module.parameters(), 1.0))
-    try:
-        return model(*args), module
-    finally:
-        model.destroy()
-
-
 KEPT = {
     "parts of a composite": lambda m, x, i: F.normalize(x, dim=1),
     "a whole composite": lambda m, x, i: torch.einsum("nf,ng->fg", x, x),
@@ -52,6 +42,7 @@ KEPT = {
     "where of three": lambda m, x, i: torch.where(x > 0, x, 0.0),
     "a mask multiplied": lambda m, x, i: x * (x > 0),
     "topk": lambda m, x, i: x.topk(2, dim=1).values,
+    "a view of torch.export's": lambda m, x, i: ops.view_copy.default(x, [12]),
     "triu of a constant": lambda m, x, i: x[:3] * torch.ones(3, 3).triu(),
     "layer_norm": lambda m, x, i: F.layer_norm(x, (3,), x[0], x[1]),
     "a cast": lambda m, x, i: i.to(torch.float32),
@@ -75,11 +66,12 @@ UNSUPPORTED = {
     "nan_to_num": lambda m, x, i: ops.nan_to_num.default(x),
     "isfinite": lambda m, x, i: torch.isfinite(x),
     "logaddexp": lambda m, x, i: torch.logaddexp(x, x),
-    "masked_select": lambda m, x, i: torch.masked_select(x, x > 0),
     "masked_scatter": lambda m, x, i: x.masked_scatter(x > 0, x),
+    "masked_select": lambda m, x, i: torch.masked_select(x, x > 0) + x,  # and then it fails
     "native_dropout": lambda m, x, i: ops.native_dropout.default(x, 0.5, True)[0],
     "tril": lambda m, x, i: x.tril(),
     "triu": lambda m, x, i: x.triu(),
+    "triu of what was a constant": lambda m, x, i: torch.ones(4, 3).mul_(x).triu(),
     "take": lambda m, x, i: x.take(i),
     "xlogy": lambda m, x, i: torch.xlogy(x, x),
     "linalg_inv_ex": lambda m, x, i: torch.linalg.inv(x[:3] + torch.ones(3).diag() * 9),
@@ -90,7 +82,7 @@ UNSUPPORTED = {
 def test_an_operator_without_a_lowering_is_named(poptorch, name):
     with pytest.raises(poptorch.Error, match=r"Unsupported ops found in compiled model: \[.*") as e:
         infer(poptorch, UNSUPPORTED[name], X, I)
-    assert f"aten::{name}" in str(e.value)
+    assert f"aten::{name.split()[0]}" in str(e.value)
 
 
 def test_all_operators_without_a_lowering_are_named_at_once(poptorch):
@@ -117,11 +109,15 @@ REFUSED = {
         lambda m, x, i: torch.autograd.grad((x @ m.weight).sum(), m.weight)[0],
         "grad inside forward",
     ),
+    "backward in forward": (lambda m, x, i: (x @ m.weight).sum().backward(), "backward inside"),
     "one_hot of the data's size": (lambda m, x, i: F.one_hot(i), "num_classes"),
     "bincount of the data's size": (lambda m, x, i: torch.bincount(i), "minlength"),
     "topk unsorted": (lambda m, x, i: x.topk(2, sorted=False)[0], "sorted=False"),
     "an empty slice": (lambda m, x, i: x[:0], "empty"),
     "negative indices": (lambda m, x, i: x[i - 1], "negative"),
+    "complex numbers": (lambda m, x, i: x.to(torch.complex64).abs(), "complex"),
+    "a nuclear norm": (lambda m, x, i: x.norm("nuc"), "nuclear"),
+    "layers of an LSTM": (lambda m, x, i: torch.nn.LSTM(3, 3, 2)(x)[0], "one layer"),
     "as_strided": (lambda m, x, i: x.as_strided((2, 2), (3, 1)), "as_strided"),
     "a norm without weights": (lambda m, x, i: F.layer_norm(x, (3,)), "affine"),
     "uint8 bits": (lambda m, x, i: x.to(torch.uint8) & x.to(torch.uint8), "uint8"),
@@ -160,7 +156,7 @@ def test_gradients_of_an_index_put_are_those_of_overwriting(poptorch):
         return poptorch.identity_loss(rows, "sum")
 
     index, zero = torch.tensor([0, 1]), torch.zeros(2, 2)
-    _, module = train(poptorch, forward, index, zero=zero)
+    _, module = train_once(poptorch, forward, index, zero=zero)
     moved = Calling(forward).weight.detach() - module.weight.detach()
     torch.testing.assert_close(moved, torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]))
 
@@ -201,60 +197,6 @@ def test_an_assignment_by_a_mask_is_a_where(poptorch):
     assert torch.equal(infer(poptorch, forward, X, rows), torch.where(rows[:, None], 7.0, X))
 
 
-def test_a_loss_that_torch_knows_is_a_loss(poptorch):
-    def forward(m, x, i):
-        return F.cross_entropy(x @ m.weight, i % 2)
-
-    loss, module = train(poptorch, forward, X, I)
-    reference = Calling(forward)
-    expected = reference(X, I)
-    expected.backward()
-    assert torch.equal(loss, expected.detach())
-    assert torch.equal(module.weight.detach(), (reference.weight - reference.weight.grad).detach())
-
-
-def _terms(m, x, i):
-    return F.mse_loss(x @ m.weight, x[:, :2]), F.cross_entropy(x @ m.weight, i % 2)
-
-
-def test_one_final_loss_joins_its_terms(poptorch):
-    train(poptorch, lambda m, x, i: poptorch.identity_loss(sum(_terms(m, x, i)), "none"), X, I)
-    with pytest.raises(poptorch.Error, match="Multiple independent losses found"):
-        train(poptorch, lambda m, x, i: sum(_terms(m, x, i)), X, I)
-    with pytest.raises(poptorch.Error, match="Couldn't find a loss in graph!"):
-        train(poptorch, lambda m, x, i: (x @ m.weight).sum(), X, I)
-
-
-def test_a_metric_that_is_a_loss_function_is_another_loss(poptorch):
-    def forward(m, x, i):
-        with torch.no_grad():
-            metric = F.l1_loss(x @ m.weight, x[:, :2])
-        return metric, poptorch.identity_loss((x @ m.weight).square(), "mean")
-
-    with pytest.raises(poptorch.Error, match="Multiple independent losses found"):
-        train(poptorch, forward, X, I)
-
-
-def test_training_starts_from_the_loss_and_not_from_what_becomes_of_it(poptorch):
-    plain = train(poptorch, lambda m, x: F.mse_loss(x @ m.weight, x[:, :2]), X)
-    scaled = train(poptorch, lambda m, x: 9 * F.mse_loss(x @ m.weight, x[:, :2]), X)
-    assert torch.equal(scaled[1].weight, plain[1].weight)
-    torch.testing.assert_close(scaled[0], 9 * plain[0])
-
-
-def test_a_loss_must_depend_on_a_weight(poptorch):
-    with pytest.raises(poptorch.Error, match="depends on no parameter"):
-        train(poptorch, lambda m, x: poptorch.identity_loss(x, "sum"), X)
-
-
-def test_class_weights_are_refused(poptorch):
-    def forward(m, x, i):
-        return F.cross_entropy(x @ m.weight, i % 2, weight=m.classes)
-
-    with pytest.raises(poptorch.Error, match="class weights"):
-        train(poptorch, forward, X, I, classes=torch.ones(2))
-
-
 class Double(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -267,7 +209,9 @@ class Double(torch.autograd.Function):
 
 def test_a_function_with_a_backward_of_its_own_is_refused(poptorch):
     with pytest.raises(poptorch.Error, match=r"autograd\.Function"):
-        train(poptorch, lambda m, x: poptorch.identity_loss(Double.apply(m.weight), "sum"), X)
+        train_once(poptorch, lambda m, x: poptorch.identity_loss(Double.apply(m.weight), "sum"), X)
+    with pytest.raises(poptorch.Error, match=r"autograd inside forward"):
+        train_once(poptorch, lambda m, x: torch.autograd.backward((x @ m.weight).sum()), X)
     assert Double.apply(X).equal(2 * X)  # it works again outside
 
 
@@ -294,8 +238,43 @@ def test_only_floating_point_buffers_live_on(poptorch):
     assert (module.real.item(), module.whole.item()) == (3, 0)
 
 
-def test_batch_norm_may_count(poptorch):
-    norm = torch.nn.BatchNorm1d(3).train()
+class Counting(torch.nn.BatchNorm1d):
+    """Puts a new tensor where its count was, which is let pass."""
+
+    def forward(self, x):
+        out = super().forward(x)
+        self.num_batches_tracked = self.num_batches_tracked + 1
+        return out
+
+
+def test_a_buffer_may_follow_what_is_trained(poptorch):
+    def forward(m, x):
+        out = x @ m.weight
+        m.mean.mul_(0.5).add_(out.mean())
+        return m.mean, F.mse_loss(out - m.mean, x[:, :2])
+
+    module = Calling(forward, mean=torch.zeros(()))
+    model = poptorch.trainingModel(module)
+    first = model(X)[0]
+    kept = first.clone()
+    second = model(X)[0]
+    model.destroy()
+    assert torch.equal(first, kept) and torch.equal(second, module.mean)
+    assert not torch.equal(first, second)
+
+
+def test_float64_is_float32_inside(poptorch):
+    def lost(m, x):
+        return (x.double() + 2**-40 - x.double()).abs().sum() + (m.fine - 1).abs().sum()
+
+    fine = torch.tensor([1 + 2**-40], dtype=torch.double)
+    assert Calling(lost, fine=fine)(torch.ones(1)) > 0
+    assert infer(poptorch, lost, torch.ones(1), fine=fine) == 0
+
+
+@pytest.mark.parametrize("kind", [torch.nn.BatchNorm1d, Counting])
+def test_batch_norm_may_count(poptorch, kind):
+    norm = kind(3).train()
     model = poptorch.trainingModel(
         torch.nn.Sequential(norm, _Loss(poptorch)),
         optimizer=torch.optim.SGD(norm.parameters(), lr=0.1),

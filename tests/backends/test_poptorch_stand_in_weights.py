@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -59,6 +60,7 @@ def test_weights_stay_on_the_device_until_they_are_read(poptorch, free):
         lambda m: dict(m.named_parameters())["weight"],
         lambda m: copy.deepcopy(m).weight,
         lambda m: torch.Tensor(m.weight.detach().numpy()),
+        lambda m: pickle.loads(pickle.dumps(m.weight)),
     ],
 )
 def test_every_read_through_the_wrapped_model_pulls(poptorch, free, read):
@@ -67,6 +69,45 @@ def test_every_read_through_the_wrapped_model_pulls(poptorch, free, read):
     model = free(trainer(poptorch, module))
     model(*rows_for_squares(2))
     assert not torch.equal(read(module), before)
+
+
+def test_a_weight_in_hand_pulls_too(poptorch, free):
+    module = Calling(squares, seen=torch.zeros(3, 2))
+    weight, before = module.weight, module.weight.detach().clone()
+    model = free(trainer(poptorch, module))
+    model(*rows_for_squares(2))
+    assert not torch.equal(weight, before)
+
+
+def test_a_buffer_pulls_too(poptorch, free):
+    def forward(m, x, y):
+        m.seen.add_(1)
+        return squares(m, x, y)[1]
+
+    module = Calling(forward, seen=torch.zeros(1))
+    model = free(trainer(poptorch, module))
+    for read in (lambda b: b.item(), lambda b: copy.deepcopy(b).item(), float):
+        before = read(module.seen)
+        model(*rows_for_squares(2))
+        assert read(module.seen) == before + 1
+
+
+def test_buffers_must_be_plain_tensors(poptorch):
+    module = Calling(squares)
+    module.register_buffer("odd", torch.nn.Parameter(torch.zeros(1)))
+    with pytest.raises(poptorch.Error, match="All buffers must be"):
+        trainer(poptorch, module)
+
+
+def test_named_buffers_can_be_updated(poptorch, free):
+    options = poptorch.Options().updatableNamedBuffers(["scale"])
+    module = Calling(lambda m, x: x * m.scale + m.shift, scale=torch.ones(1), shift=torch.zeros(1))
+    model = free(poptorch.inferenceModel(module, options))
+    assert model(torch.ones(1)).item() == 1
+    module.scale.fill_(2)
+    module.shift.fill_(5)
+    model.copyNamedBuffersToDevice()
+    assert model(torch.ones(1)).item() == 2
 
 
 def test_the_host_reaches_the_device_by_a_copy_only(poptorch, free):
@@ -107,7 +148,11 @@ def test_one_executor_holds_the_device(poptorch, free):
     training(x, y)
     with pytest.raises(poptorch.Error, match="detachFromDevice"):
         inference(x, y)
+    stale = module.weight.detach()
+    training(x, y)
+    before = stale.clone()
     training.detachFromDevice()
+    assert not torch.equal(stale, before)  # detaching pulls
     with pytest.raises(poptorch.Error, match="not attached"):
         training.detachFromDevice()
     for _ in range(2):
@@ -163,6 +208,7 @@ def test_offline_compilation_and_a_run_elsewhere(poptorch, free, tmp_path):
     model = poptorch.trainingModel(module, options, poptorch.optim.Adam(module.parameters(), 0.1))
     with pytest.raises(AssertionError, match="offline"):
         model(*rows_for_squares(2))
+    assert not model.isCompiled()
     model.compileAndExport(str(tmp_path / "new" / "model.poptorch"), *rows_for_squares(2))
     assert not model.isAttachedToDevice()
     with pytest.raises(AssertionError, match="offline"):
@@ -176,6 +222,27 @@ def test_offline_compilation_and_a_run_elsewhere(poptorch, free, tmp_path):
     assert torch.equal(loss, reference(*rows_for_squares(2)).detach())
     with pytest.raises(poptorch.Error, match="Shape mismatch"):
         loaded(*rows_for_squares(4))
+
+
+def test_a_loaded_model_goes_on(poptorch, free, tmp_path):
+    path = str(tmp_path / "model")
+    model = free(poptorch.inferenceModel(torch.nn.Dropout(0.5).train()))
+    x = torch.ones(64)
+    model(x)
+    model.save(path)
+    expected = model(x)
+    model.destroy()
+    loaded = free(poptorch.load(path, lambda options: options.modelName("again")))
+    assert torch.equal(loaded(x), expected)
+    assert loaded.options.model_name == "again"
+    loaded.destroy()
+    module = torch.nn.Sequential(torch.nn.Linear(64, 64))
+    with pytest.raises(poptorch.Error, match="other kind of model"):
+        poptorch.trainingModel(module).loadExecutable(path)
+    content = pickle.loads((tmp_path / "model").read_bytes())
+    (tmp_path / "model").write_bytes(pickle.dumps({**content, "version": "3.3.0"}))
+    with pytest.raises(poptorch.Error, match=r"version 3\.3\.0"):
+        poptorch.load(path)
 
 
 def test_an_executable_without_its_model(poptorch, free, tmp_path):

@@ -71,3 +71,13 @@ def trainer(poptorch, module, lr=0.1, **options):
     """A training executor of the module with plain SGD; options as in `options_for`."""
     optimizer = poptorch.optim.SGD(module.parameters(), lr=lr)
     return poptorch.trainingModel(module.train(), options_for(poptorch, **options), optimizer)
+
+
+def train_once(poptorch, function, *args, **buffers):
+    """One call of a function of a module and of arguments: what it returned, and the module."""
+    module = Calling(function, **buffers)
+    model = trainer(poptorch, module, lr=1.0)
+    try:
+        return model(*args), module
+    finally:
+        model.destroy()

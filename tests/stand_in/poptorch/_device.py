@@ -17,7 +17,7 @@ from ._arguments import NARROWER
 from ._calls import Calls, no_gradients_inside
 from ._errors import Error, unsupported_ops
 from ._kernels import Kernels
-from ._structures import mapped, tensors
+from ._structures import mapped
 from ._trace import Trace
 
 LOGGER = logging.getLogger("poptorch")
@@ -125,16 +125,12 @@ class Device:
     def _traced(self, trace, signature, given):
         try:
             with trace.running(), _grad(self._training), Kernels(trace), Calls(trace):
-                outputs = signature.call(self._module, given)
+                return signature.call(self._module, given)
         except Exception as error:
             # What comes after an operator without a lowering never ran on an IPU.
             if trace.unsupported and not isinstance(error, Error):
                 raise unsupported_ops(trace.unsupported) from error
             raise
-        for tensor in tensors(outputs):
-            if tensor.is_complex():
-                raise Error("Complex tensors are unsupported")
-        return outputs
 
     def _check_in_place(self, before):
         for store, kept in before.items():

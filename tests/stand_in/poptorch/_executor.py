@@ -30,8 +30,6 @@ class PoplarExecutor:
         self._program = None
         self._inputs = None
         self._dirty = False  # the device has newer weights than the host
-        self._host_version = 0  # counts pulls
-        self._seen_version = 0  # the pull of the training executor that an inference one has seen
         self._optimizer = None
         if training:
             parameters = self._user_model.parameters()
@@ -58,21 +56,9 @@ class PoplarExecutor:
             self._compile(given)
         if not self.isAttachedToDevice():
             self.attachToDevice()
-        if not self._training:
-            self._follow_training()
         result = self._program.call(given)
         self._dirty = self._training
         return result
-
-    def _follow_training(self):
-        """Take over newer weights of the trainingModel of the same module, if there is one."""
-        trainer = _host.wrapped_by(self._user_model)
-        if trainer is None:
-            return
-        trainer.copyWeightsToHostIfNeeded()
-        if self._seen_version != trainer._host_version:
-            self.copyWeightsToDevice()
-            self._seen_version = trainer._host_version
 
     def compile(self, *args, **kwargs):
         if self.isCompiled():
@@ -130,7 +116,6 @@ class PoplarExecutor:
         with torch.no_grad():
             for name, tensor in self._program.device.weights().items():
                 host[name].copy_(tensor.detach())
-        self._host_version += 1
 
     def copyWeightsToHostIfNeeded(self):
         if not self._dirty:
@@ -199,6 +184,7 @@ class PoplarExecutor:
         return self.isCompiled() and _holder.holder() is self
 
     def attachToDevice(self):
+        """Take the device, with the host's weights: those of a trainingModel of the same module."""
         self._check_compiled()
         self._check_online("attach")
         if self.isAttachedToDevice():
@@ -252,7 +238,6 @@ def _pull(executor):
         alive = reference()
         return alive is not None and alive.copyWeightsToHostIfNeeded()
 
-    pull.executor = reference
     return pull
 
 

@@ -38,11 +38,6 @@ def is_wrapped(module):
     return hasattr(type(module), "_poptorch_unwrapped")
 
 
-def wrapped_by(module):
-    """The executor that has wrapped this module for training, or None."""
-    return type(module)._poptorch_pull.executor() if is_wrapped(module) else None
-
-
 def unwrap(module):
     """Give the module, its parameters and its buffers their own classes back."""
     module.__class__ = type(module)._poptorch_unwrapped
@@ -59,18 +54,6 @@ def _new(base, *args):
 def _module_class(base, pull):
     class Wrapped(base):
         _poptorch_unwrapped = base
-        _poptorch_pull = staticmethod(pull)
-
-        def __getattribute__(self, name):
-            if name in ("_buffers", "_parameters", "forward"):
-                pull()
-            return super().__getattribute__(name)
-
-        def __getattr__(self, name):
-            value = super().__getattr__(name)
-            if isinstance(value, torch.nn.Parameter):
-                pull()
-            return value
 
         def copyWeightsToHostIfNeeded(self):
             return pull()
@@ -84,8 +67,12 @@ def _module_class(base, pull):
     return Wrapped
 
 
-def _plainly(pull, func, args, kwargs):
-    pull()
+def _plainly(func, args, kwargs):
+    """Call `func` so that its results are plain tensors.
+
+    It needs no pull: that a class has `__torch_function__` makes torch read the attribute of the
+    tensor itself, which pulls.
+    """
     with torch._C.DisableTorchFunctionSubclass():
         return func(*args, **(kwargs or {}))
 
@@ -98,7 +85,7 @@ def _parameter_class(pull):
 
         @classmethod
         def __torch_function__(cls, func, types, args=(), kwargs=None):
-            return _plainly(pull, func, args, kwargs)
+            return _plainly(func, args, kwargs)
 
         def __deepcopy__(self, memo):
             memo[id(self)] = torch.nn.Parameter(self.detach().clone(), self.requires_grad)
@@ -118,7 +105,7 @@ def _buffer_class(pull):
 
         @classmethod
         def __torch_function__(cls, func, types, args=(), kwargs=None):
-            return _plainly(pull, func, args, kwargs)
+            return _plainly(func, args, kwargs)
 
         def __deepcopy__(self, memo):
             memo[id(self)] = copy.deepcopy(self.detach(), memo)

@@ -28,6 +28,8 @@ class Kernels(TorchDispatchMode):
             if not trace.internal:
                 _check(trace, func, args, kwargs, inputs)
             outputs = func(*args, **kwargs)
+            if any(t.is_complex() for t in tensors(outputs)):
+                raise Error(f"{func}: complex tensors are unsupported")
             trace.follow(inputs, outputs)
         return outputs
 

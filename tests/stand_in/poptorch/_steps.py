@@ -47,7 +47,7 @@ class Settings:
         for place, group in enumerate(optimizer.param_groups):
             if group.get("amsgrad"):
                 raise ValueError("Only non-amsgrad Adam and AdamW optimisers are supported")
-            self.groups.append({n: copy.deepcopy(group[n]) for n in (*variable, *fixed)})
+            self.groups.append({n: group[n] for n in (*variable, *fixed)})
             self.constant |= {
                 (place, n) for n in variable if _constant(optimizer, self.kind, n, group[n])
             }
