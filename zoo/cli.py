@@ -233,21 +233,46 @@ def export(
 
 @app.command("check")
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE.py:CLASS", help="What to check.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME|FILE.py:CLASS", help="What to check.")
+    ] = None,
     overrides: Overrides = None,
     backend: Annotated[str, typer.Option(help="ipu, export or inductor.")] = "ipu",
     example: Annotated[Path | None, typer.Option(help="A .pt2 with a class's inputs.")] = None,
     preset: Annotated[str, typer.Option(help="smoke, quick or full.")] = "full",
+    layers: Annotated[bool, typer.Option("--layers", help="All of PyG's layers instead.")] = False,
+    docs: Annotated[Path | None, typer.Option(help="--layers: write a page, .md.")] = None,
     json: Json = False,
 ) -> None:
     """Say whether a backend can compile a model, and which lines stand in the way."""
     from zoo import cli_text
 
+    if layers == (name is not None):
+        raise RequestError("name an entry or a class of yours to check, or give --layers")
+    if layers:
+        if (backend, example, preset) != ("ipu", None, "full"):
+            raise RequestError("--layers asks every backend; it takes --docs and --json alone")
+        _check_layers(docs=docs, json=json)
+        return
+    if docs is not None:
+        raise RequestError("--docs is for --layers")
     chosen = overrides or []
-    found = zoo.check(name, *chosen, backend=backend, example=example, preset=preset)
+    found = zoo.check(str(name), *chosen, backend=backend, example=example, preset=preset)
     _emit(found, json=json, text=lambda: cli_text.checked(found))
     if not found["ok"]:
         raise typer.Exit(1)
+
+
+def _check_layers(*, docs: Path | None, json: bool) -> None:
+    from zoo import cli_text
+    from zoo.backends import layer_page, layers
+    from zoo.files import replace_file
+
+    with cli_text.layer_progress() as tell:
+        found = layers.coverage(tell=tell)
+    if docs is not None:
+        replace_file(docs, layer_page.page(found).encode())
+    _emit(found, json=json, text=lambda: cli_text.layers(found))
 
 
 @app.command("doctor")

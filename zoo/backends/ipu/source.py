@@ -24,6 +24,8 @@ from zoo.errors import ZooError
 _ASSERTIONS = {"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range"}
 # Where a tensor is made is PopTorch's business.
 _DROPPED = {"device", "pin_memory", "layout", "non_blocking"}
+# What only a traced graph says, by a name that PopTorch knows.
+_RENAMED = {"lift_fresh_copy.default": "clone.default"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +196,8 @@ def _call(node: torch.fx.Node, names: Mapping[torch.fx.Node, str]) -> str:
         for key, value in node.kwargs.items()
         if key not in _DROPPED
     ]
-    return f"aten.{operator_name(node)}({', '.join(arguments)})"
+    name = operator_name(node)
+    return f"aten.{_RENAMED.get(name, name)}({', '.join(arguments)})"
 
 
 def _literal(value: Any, names: Mapping[torch.fx.Node, str]) -> str:
