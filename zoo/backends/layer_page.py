@@ -41,7 +41,7 @@ sizes and called with one padded batch of {nodes} nodes, {edges} edges and {grap
 | documented | is supported by Graphcore's own table, or runs in its tests or examples |
 
 `torch.compile` is asked with `fullgraph=True, dynamic=False` and the backend `aot_eager`. It lets
-shapes through that depend on values, so that it says yes to some layers which aren't of fixed shape.
+shapes through that depend on values, so it says yes to some layers that have no fixed shape.
 
 {notes}
 """
