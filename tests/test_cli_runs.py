@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -93,14 +94,14 @@ def test_a_copied_recipe_runs_by_its_path(
     done = command("cp", "schnet-qm9.mu", "mine", "--json")
     path = Path(strict_json(done.out)["file"])
     assert done.code == 0 and path == Path("mine/schnet-qm9.yaml")
-    assert f"run it with: zoo run {path}" in command("cp", "schnet-qm9", "other").out.replace(
-        "other", "mine"
-    )
+    # What was copied is the recipe of all tags: the one that was asked for is named.
+    assert strict_json(done.out)["run"] == f"zoo run {path}:mu"
+    assert command("cp", "schnet-qm9", "other").out.endswith("zoo run other/schnet-qm9.yaml\n")
     path.write_text(path.read_text().replace("entry: schnet-qm9", "entry: mine"))
     done = command("run", path, *TINY, "data.limit=16", "--preset", "smoke", "--json")
     assert done.code == 0
     result = strict_json(done.out)
-    assert result["entry"] == "mine" and result["folder"].startswith("runs/mine-s0-")
+    assert result["entry"] == "mine.U0" and result["folder"].startswith("runs/mine.U0-s0-")
     assert Path(result["checkpoint"], "weights.safetensors").exists()
     # A run of a recipe that no registry knows is evaluated as it was trained.
     evaluated = strict_json(command("evaluate", result["folder"], "--json").out)
@@ -349,3 +350,49 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     assert process.wait(timeout=60) in (0, 1)
     assert process.stderr.read() == ""
     process.stderr.close()
+
+
+@pytest.mark.parametrize("after", [0.0, 1.5])
+def test_sigterm_before_the_first_step_is_told_and_loses_nothing(
+    tmp_path: Path, cache: Path, after: float
+) -> None:
+    """While it imports and reads, a run can't be stopped in the middle of a step: it says so."""
+    folder = tmp_path / "run"
+    process = zoo_command(
+        *("run", "schnet-qm9", "--preset", "smoke", *TINY, "train.epochs=200"),
+        *("--folder", str(folder), "--json"),
+        folder=tmp_path,
+    )
+    time.sleep(0.6 + after)
+    process.terminate()
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 143, err
+    assert strict_json(out)["exit_code"] == 143 and "stopped by SIGTERM" in err
+
+
+def test_sigterm_ends_a_prediction_and_leaves_nothing_half_written(
+    trained: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "in.csv"
+    table.write_text("smiles\n" + "CCCCCCCCO\n" * 20_000)
+    process = zoo_command(
+        *("predict", str(trained), str(table), "-o", str(tmp_path / "out.csv"), "--json"),
+        folder=tmp_path,
+    )
+    until = time.monotonic() + 60
+    while not list(tmp_path.glob(".out.csv.partial-*")) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.terminate()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 143, err
+    assert strict_json(out) == {"error": "stopped by SIGTERM", "exit_code": 143}
+    assert [p.name for p in tmp_path.iterdir()] == ["in.csv"]
+
+
+def test_a_terminal_without_the_letters_is_no_failure(tmp_path: Path) -> None:
+    process = zoo_command(
+        "show", "schnet-qm9", folder=tmp_path, PYTHONIOENCODING="ascii", LC_ALL="C"
+    )
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "Sch\\xfctt" in out

@@ -114,16 +114,22 @@ def run(
     `overrides` are `a.b=c` as on the command line. The run lies in `folder` (default: a new one
     under runs/) and can be resumed there. StoppedError after SIGTERM, with everything saved.
     """
-    from zoo.recipes import running
+    from zoo.training.signals import stop_signals
 
-    return running.start(name, overrides=overrides, preset=preset, seed=seed, folder=folder)
+    with stop_signals():  # from here on, through the imports and the reading of data too
+        from zoo.recipes import running
+
+        return running.start(name, overrides=overrides, preset=preset, seed=seed, folder=folder)
 
 
 def resume(folder: str | Path) -> dict[str, Any]:
     """Go on with a run from its last checkpoint, to the bit; returns the result as `run` does."""
-    from zoo.recipes import running
+    from zoo.training.signals import stop_signals
 
-    return running.resume(folder)
+    with stop_signals():
+        from zoo.recipes import running
+
+        return running.resume(folder)
 
 
 def evaluate(name: str | Path, *overrides: str, split: str = "test") -> dict[str, Any]:

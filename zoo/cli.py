@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json as _json
 import math
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -15,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 import zoo
-from zoo.errors import RequestError, ZooError
+from zoo.errors import RequestError, StoppedError, ZooError
 
 app = typer.Typer(
     name="zoo",
@@ -102,12 +104,13 @@ def cp(name: Name, folder: Path, json: Json = False) -> None:
     from zoo import registry
     from zoo.files import replace_file
 
-    entry, _ = registry.resolve(name)
+    entry, tag = registry.resolve(name)
     out = folder / entry.recipe
     if out.exists():
         raise RequestError(f"{out} exists already; move it away first")
     replace_file(out, (registry.RECIPES / entry.recipe).read_bytes())
-    _emit({"file": str(out)}, json=json, text=lambda: f"{out}\nrun it with: zoo run {out}")
+    run = f"zoo run {out}" + ("" if tag == next(iter(entry.tags)) else f":{tag}")
+    _emit({"file": str(out), "run": run}, json=json, text=lambda: f"{out}\nrun it with: {run}")
 
 
 @app.command("fetch")
@@ -230,21 +233,46 @@ def export(
 
 @app.command("check")
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE.py:CLASS", help="What to check.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME|FILE.py:CLASS", help="What to check.")
+    ] = None,
     overrides: Overrides = None,
     backend: Annotated[str, typer.Option(help="ipu, export or inductor.")] = "ipu",
     example: Annotated[Path | None, typer.Option(help="A .pt2 with a class's inputs.")] = None,
     preset: Annotated[str, typer.Option(help="smoke, quick or full.")] = "full",
+    layers: Annotated[bool, typer.Option("--layers", help="All of PyG's layers instead.")] = False,
+    docs: Annotated[Path | None, typer.Option(help="--layers: write a page, .md.")] = None,
     json: Json = False,
 ) -> None:
     """Say whether a backend can compile a model, and which lines stand in the way."""
     from zoo import cli_text
 
+    if layers == (name is not None):
+        raise RequestError("name an entry or a class of yours to check, or give --layers")
+    if layers:
+        if (backend, example, preset) != ("ipu", None, "full"):
+            raise RequestError("--layers asks every backend; it takes --docs and --json alone")
+        _check_layers(docs=docs, json=json)
+        return
+    if docs is not None:
+        raise RequestError("--docs is for --layers")
     chosen = overrides or []
-    found = zoo.check(name, *chosen, backend=backend, example=example, preset=preset)
+    found = zoo.check(str(name), *chosen, backend=backend, example=example, preset=preset)
     _emit(found, json=json, text=lambda: cli_text.checked(found))
     if not found["ok"]:
         raise typer.Exit(1)
+
+
+def _check_layers(*, docs: Path | None, json: bool) -> None:
+    from zoo import cli_text
+    from zoo.backends import layer_page, layers
+    from zoo.files import replace_file
+
+    with cli_text.layer_progress() as tell:
+        found = layers.coverage(tell=tell)
+    if docs is not None:
+        replace_file(docs, layer_page.page(found).encode())
+    _emit(found, json=json, text=lambda: cli_text.layers(found))
 
 
 @app.command("doctor")
@@ -263,6 +291,10 @@ def main() -> None:
     # Idle operator threads must sleep, not spin: lanes use their cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without Å isn't worth a failure
+            stream.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, _stop)
     try:
         if sys.argv[1:] == ["--version"]:
             print(f"gnn-zoo {zoo.__version__}")
@@ -279,8 +311,15 @@ def main() -> None:
     except Exception as error:
         sys.exit(_explain(error))
     except KeyboardInterrupt:
+        if "--json" in sys.argv:
+            print(_json.dumps({"error": "stopped by SIGINT", "exit_code": 130}))
         print("stopped", file=sys.stderr)
         sys.exit(130)
+
+
+def _stop(number: int, frame: Any) -> None:
+    """What SIGTERM does where nothing waits for it: ends the work, and what is half-written."""
+    raise StoppedError("stopped by SIGTERM")
 
 
 def _explain(error: Exception) -> int:

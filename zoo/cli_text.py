@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo import registry
@@ -180,3 +182,47 @@ def checked(found: Mapping[str, Any]) -> str:
         f"{found['subject']} {verdict} for {found['backend']}; {'; '.join(found['notes'])}"
     )
     return "\n".join(lines).rstrip("; ")
+
+
+@contextlib.contextmanager
+def layer_progress() -> Iterator[Callable[[int, int, Any], None]]:
+    """A bar on a terminal, a line for each category elsewhere; on stderr."""
+    from tqdm import tqdm
+
+    terminal = sys.stderr.isatty()
+    told: set[str] = set()
+    with tqdm(desc="layers", unit=" layers", leave=False, disable=not terminal) as bar:
+
+        def tell(done: int, of: int, layer: Any) -> None:
+            bar.total = of
+            bar.set_postfix_str(layer.name, refresh=False)
+            bar.update(done - bar.n)
+            if not terminal and layer.category not in told:
+                told.add(layer.category)
+                print(f"{done} of {of} layers; {layer.category}", file=sys.stderr, flush=True)
+
+        yield tell
+
+
+def layers(found: Mapping[str, Any]) -> str:
+    """Verdicts on PyG's layers by category, counts at the end."""
+    from zoo.backends import layer_page
+
+    rows = found["layers"]
+    width = max((len(row["name"]) for row in rows), default=0)
+    left = max(shutil.get_terminal_size((120, 24)).columns - width - 45, 40)
+    lines = []
+    for category in dict.fromkeys(row["category"] for row in rows):
+        head = f"{'eager':<7}{'export':<8}{'compile':<9}{'ipu':<5}{'documented':<12}"
+        lines += ["", f"{category:<{width + 2}}{head}".rstrip()]
+        for row in [row for row in rows if row["category"] == category]:
+            cells = layer_page.cells(row)
+            note = textwrap.shorten(cells.pop(), left, placeholder=" ...")
+            said = "".join(f"{c:<{w}}" for c, w in zip(cells[1:], (7, 8, 9, 5, 12), strict=True))
+            lines.append(f"  {cells[0]:<{width}}{said}{note}".rstrip())
+    counted = list(found["summary"].items())
+    columns = list(counted[-1][1])
+    first = max(len(name) for name, _ in counted) + 2
+    lines += ["", f"{'counts':<{first}}" + "".join(f"{c:>9}" for c in columns)]
+    lines += [f"{n:<{first}}" + "".join(f"{c[x]:>9}" for x in columns) for n, c in counted]
+    return "\n".join([*lines[1:], "", *layer_page.notes(found)])

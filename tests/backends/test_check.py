@@ -155,3 +155,74 @@ def test_memory_is_estimated_and_too_much_is_refused_with_advice():
     assert kinds(large) == {("memory", None)}
     (finding,) = large["findings"]
     assert "packs of" in finding.instead and "stages" in finding.instead
+
+
+class Filled(nn.Module):
+    def forward(self, x):
+        out = x.new_empty(3, dtype=torch.int64)
+        out[:] = x.long().sum()
+        return out
+
+
+def test_memory_that_nothing_was_written_to_says_nothing(monkeypatch):
+    # torch then fills it with the largest number there is, instead of what happens to be there.
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = judged(Filled(), training=False, x=torch.ones(4))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert found["ok"] and not found["findings"]
+
+
+class Spelt(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(4, 4)
+        self.attention = nn.MultiheadAttention(4, 2)
+
+    def forward(self, x):
+        x = x * 1
+        x[x[:, 0] > 2] = 0.0
+        return self.attention(x, x, x, need_weights=False)[0] + self.cell(x, x)
+
+
+def test_operators_that_poptorch_has_by_another_name_or_in_parts_are_not_missing():
+    found = judged(Spelt(), x=torch.ones(6, 4))
+    assert found["ok"], found["findings"]
+    assert {"lift_fresh_copy.default", "gru_cell.default"} <= found["operators"].keys()
+    assert "scaled_dot_product_attention.default" in found["operators"]
+
+
+def test_an_out_argument_is_a_warning():
+    class Sums(nn.Module):
+        def forward(self, x):
+            out = torch.zeros(7)
+            torch.cumsum(x, 0, out=out[1:])
+            return out
+
+    found = judged(Sums(), training=False, x=torch.ones(6))
+    assert found["ok"]
+    assert [f.operator for f in found["findings"]] == ["cumsum.out"]
+
+
+def test_pyg_is_checked_as_poptorch_geometric_has_it():
+    from torch_geometric.nn import SortAggregation
+
+    class Sorted(nn.Module):
+        def __init__(self, **sizes):
+            super().__init__()
+            self.sizes = sizes
+            self.sort = SortAggregation(k=2)
+
+        def forward(self, x, index):
+            return self.sort(x, index, **self.sizes)  # sort
+
+    batch = {"x": torch.rand(4, 3), "index": torch.tensor([0, 0, 1, 1])}
+    sized = Sorted(dim_size=2, max_num_elements=3)
+    assert judged(sized, "ipu", **batch)["ok"]
+    # Its assertion that the index is sorted, which PopTorch Geometric takes out, stays elsewhere.
+    assert "branch-on-value" in {f.kind for f in judged(sized, "export", **batch)["findings"]}
+    found = judged(Sorted(dim_size=2), "ipu", **batch)
+    (refused,) = [f for f in found["findings"] if "disable_dynamic_shapes" in f.says]
+    assert not found["ok"] and "'max_num_elements' needs to be set" in refused.says

@@ -132,8 +132,22 @@ def test_a_recipe_by_path(tmp_path: Path) -> None:
     text = (registry.RECIPES / "schnet-qm9.yaml").read_text()
     path.write_text(text.replace("entry: schnet-qm9", "entry: mine"))
     config = load_config(path, preset="smoke", overrides=["train.lr=3e-4"])
-    assert config.entry == "mine" and config.train.lr == 3e-4
+    assert config.entry == "mine.U0" and config.train.lr == 3e-4
     assert config.model == load_config("schnet-qm9", preset="smoke").model
+
+    other = load_config(f"{path}:mu")
+    assert other.entry == "mine.mu" and other.data == load_config("schnet-qm9.mu").data
+    assert other.model.arguments.readout == "dipole"
+    with pytest.raises(RequestError, match=r"unknown tag in .*mine.yaml 'homos'; nearest: 'homo'"):
+        load_config(f"{path}:homos")
+    path.write_text(text.replace("entry: schnet-qm9", "entry: ../../mine"))
+    with pytest.raises(RequestError, match="entry"):
+        load_config(path)
+    with pytest.raises(RequestError, match="entry is|entry names"):
+        load_config("schnet-qm9", overrides=["entry=other"])
+    unnamed = tmp_path / "my recipe.yaml"
+    unnamed.write_text(text.replace("entry: schnet-qm9\n", ""))
+    assert load_config(unnamed).entry == "my-recipe.U0"
 
     path.write_text(text.replace("\n  epochs:", "\n  epohcs:"))
     with pytest.raises(RequestError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -281,3 +282,15 @@ def test_predicting_changes_no_state_of_the_user(model: EnergyModel) -> None:
     model.double()
     assert torch.equal(torch.rand(2), expected)
     assert torch.is_grad_enabled() and all(p.grad is None for p in model.module.parameters())
+
+
+def test_a_file_that_is_called_like_a_shipped_one_and_is_another_warns(
+    weights: Path, tmp_path: Path
+) -> None:
+    path = weights.rename(tmp_path / "schnet-qm9.U0.safetensors")
+    with pytest.warns(UserWarning, match="is another file"):
+        zoo.load(path)
+    shipped = zoo.fetch("schnet-qm9")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        zoo.load(shipped)

@@ -19,6 +19,7 @@ import zoo
 from zoo.chem import read as reading
 from zoo.chem.conformers import Conformer
 from zoo.errors import DataError, RequestError, UnavailableError
+from zoo.recipes import predictions
 from zoo.recipes.energy_model import EnergyModel
 from zoo.recipes.predictions import predict_file
 from zoo.training.memory import PeakMemory
@@ -315,3 +316,44 @@ def test_a_long_file_takes_no_more_memory(
     assert memory.above_start_mb < 25, "the text alone is 40 MB"
     with out.open() as file:
         assert sum(1 for _ in file) == 20_001
+
+
+def test_a_number_that_is_none_is_not_valid(model: EnergyModel) -> None:
+    broken = model.double()
+    with torch.no_grad():
+        broken.module.output.bias.fill_(torch.nan)
+    frame = broken.predict([molecule("H2O"), Atoms("Xe")])
+    assert frame[COLUMN].isna().all() and not frame["valid"].any()
+    assert frame["reason"][0] == "the model gives no finite number" != frame["reason"][1]
+
+
+def test_what_a_dead_process_left_half_written_goes(model: EnergyModel, tmp_path: Path) -> None:
+    left = tmp_path / ".out.csv.partial-999999"
+    left.touch()
+    predict_file(model=model, source=molecule("H2O"), out=tmp_path / "out.csv")
+    assert [p.name for p in tmp_path.iterdir()] == ["out.csv"]
+
+
+@pytest.mark.parametrize("source", ["", "  ", ".", "./here"])
+def test_a_folder_or_nothing_is_no_smiles(
+    model: EnergyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "CO").touch()
+    with pytest.raises(RequestError):
+        model.predict(source)
+    assert model.predict("CO")["valid"].all()
+
+
+def test_a_long_prediction_says_how_far_it_is(
+    model: EnergyModel,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(predictions, "SAID_EVERY", 0.0)
+    monkeypatch.setattr(predictions, "ROWS", 2)
+    predict_file(model=model, source=[molecule("H2O")] * 5, out=tmp_path / "out.csv")
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["2 rows predicted", "4 rows predicted", "5 rows predicted"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -13,8 +14,9 @@ from torch.export import ExportedProgram
 from zoo.backends.findings import Finding, Kind, merged
 from zoo.backends.graph import Step, first_line, innermost, place, quiet, told_place, trace
 from zoo.backends.ipu import memory, rules
+from zoo.backends.ipu.pyg import as_poptorch_has_it, refusal
 from zoo.backends.ipu.source import operator_name
-from zoo.backends.recording import Call, Recorder, parts, values
+from zoo.backends.recording import Call, Recorder, parts, plain_attention, values
 from zoo.errors import ZooError
 from zoo.ops.dispatch import plain_torch
 
@@ -26,6 +28,8 @@ _ON_VALUES: set[Kind] = {
     *("data-dependent-shape", "host-read", "branch-on-value", "index-put-accumulate"),
     *("wide-value", "dtype", "autograd-inside"),
 }
+# What stands in memory that nothing has been written to says nothing.
+_UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 _BRANCHES = ("if ", "elif ", "while ", "assert ", "return bool(")
 
 
@@ -43,12 +47,49 @@ def check(
     no graph of fixed shapes). For `ipu` everything is told from facts about PopTorch 3.4; nothing
     was run there.
     """
-    program, findings = _traced(module, step, batch, gradients=training)
+    given: dict[str, Any] = {"module": module, "step": step, "batch": batch, "training": training}
+    return check_each(**given, backends=(backend,))[backend]
+
+
+def check_each(
+    *,
+    module: nn.Module,
+    step: Step,
+    batch: Mapping[str, Tensor],
+    backends: Sequence[Target],
+    training: bool,
+) -> dict[Target, dict[str, Any]]:
+    """What `check` says for each of several backends, which takes less than one after another."""
+    found = {}
+    graphs: dict[bool, tuple[ExportedProgram | None, list[Finding]]] = {}
+    for backend in backends:
+        ipu = backend == "ipu"
+        with as_poptorch_has_it() if ipu else contextlib.nullcontext():
+            if ipu not in graphs:
+                graphs[ipu] = _traced(module, step, batch, gradients=training)
+            found[backend] = _judged(
+                *(module, step, batch, graphs[ipu]), backend=backend, training=training
+            )
+    return found
+
+
+def _judged(
+    module: nn.Module,
+    step: Step,
+    batch: Mapping[str, Tensor],
+    traced: tuple[ExportedProgram | None, list[Finding]],
+    *,
+    backend: Target,
+    training: bool,
+) -> dict[str, Any]:
+    program, findings = traced[0], [*traced[1]]
     found: dict[str, Any] = {"backend": backend, "operators": None}
     if backend == "ipu":
         findings += _on_values(module, step, batch, whole=program is None)
         if program is not None:
             findings += _of_graph(program)
+        if refused := refusal(lambda: step(module, dict(batch))):
+            findings.append(refused)
     elif backend == "export":
         findings += [f for f in _on_values(module, step, batch, whole=False) if _stops_export(f)]
     else:
@@ -112,7 +153,7 @@ def _on_values(
         for verdict in rules.judge(call.operator, call.arguments):
             if whole or verdict.kind in _ON_VALUES:
                 found.append(_finding(verdict, call.operator, call.place))
-        for result in call.results:
+        for result in call.results if call.operator.partition(".")[0] not in _UNWRITTEN else ():
             told = rules.narrowing(result)
             # Where it comes from is worth a finding, not all that it goes through.
             if told and not any(_same_kind(told, given) for given in call.tensors()):
@@ -123,7 +164,7 @@ def _on_values(
         if wide and wide.kind == "wide-value":
             found.append(_finding(wide._replace(says=f"{name}: {wide.says}"), "", None))
     try:
-        with plain_torch(), torch.enable_grad(), Recorder(keep):
+        with plain_torch(), plain_attention(), torch.enable_grad(), Recorder(keep):
             step(module, dict(batch))
     except Exception as error:
         where = innermost(error)

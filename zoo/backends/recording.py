@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.backends.graph import is_of_a_model
@@ -76,6 +77,13 @@ def _here() -> tuple[str, int] | None:
     return None
 
 
+def plain_attention() -> Any:
+    """Within it, attention falls apart into products and a softmax, as it does in torch 2.0.1 for
+    a device that has no kernel of its own for it.
+    """
+    return sdpa_kernel(SDPBackend.MATH)
+
+
 def parts(node: torch.fx.Node) -> list[Call]:
     """What a node's operator falls apart into before it is lowered, on the shapes it was traced at;
     empty where it stays whole.
@@ -86,7 +94,7 @@ def parts(node: torch.fx.Node) -> list[Call]:
     mode = next((v.fake_mode for v in _tensors((args, kwargs)) if hasattr(v, "fake_mode")), None)
     if mode is None:
         return []
-    with mode, Recorder(calls.append):
+    with mode, plain_attention(), Recorder(calls.append):
         target(*args, **kwargs)
     return calls
 

@@ -93,6 +93,22 @@ def gpu(
     _emit(result, json=json, render=gpu.render)
 
 
+@app.command("cost")
+def cost(
+    graphs_per_s: Annotated[float | None, typer.Option(help="A measured speed.")] = None,
+    result: Annotated[
+        Path | None, typer.Option(help="A result of `zoo bench train --json`, in its place.")
+    ] = None,
+    prices: Annotated[Path | None, typer.Option(help="A price list of your own (YAML).")] = None,
+    json: Json = False,
+) -> None:
+    """Dollars for a million graphs, at dated prices."""
+    from zoo.bench import cost
+
+    found = cost.bench_cost(graphs_per_s=graphs_per_s, result=result, prices=prices)
+    _emit(found, json=json, render=cost.render)
+
+
 @app.command("memory")
 def memory(
     molecules: Annotated[int, typer.Option(help="Made-up molecules in the store.")] = 5_000_000,

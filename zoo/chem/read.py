@@ -123,11 +123,24 @@ def _as_path(source: Any) -> Path | None:
         if not path.exists():
             raise RequestError(f"no such file: {path}")
         return path
-    if not isinstance(source, str) or (os.path.isfile(path) and ("." in source or "/" in source)):
+    if isinstance(source, str) and not source.strip():
+        raise RequestError("there is nothing to read molecules from: the input is empty")
+    if not isinstance(source, str) or (path.exists() and not _is_smiles(source)):
         raise RequestError(
             f"cannot read molecules from {path}: its name should end in one of {_known()}"
         )
     return None
+
+
+def _is_smiles(text: str) -> bool:
+    """Whether a text that is also a file's name could be a molecule: `CO`, and no `.` or `./x`."""
+    from rdkit import Chem
+
+    from zoo.chem.rdkit_log import caught
+
+    with caught():
+        mol = Chem.MolFromSmiles(text)
+    return mol is not None and mol.GetNumAtoms() > 0
 
 
 def _suffix(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -65,7 +66,10 @@ class Target(_Strict):
 class Config(_Strict):
     """A whole recipe, resolved."""
 
-    entry: str = Field(description="the entry this config is for")
+    entry: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9][A-Za-z0-9_-]*)?$",
+        description="the entry this config is for",
+    )
     task: Literal["energy"] = Field(description="the recipe in zoo/recipes that runs it")
     loss: Literal["smooth_l1", "mae", "mse"] = Field("smooth_l1", description="of the scaled label")
     loss_beta: float = Field(
@@ -78,16 +82,27 @@ class Config(_Strict):
     target: Target | None = None
 
 
+def is_file(name: str | Path) -> bool:
+    """Whether a name means a recipe's file: `mine.yaml`, or `mine.yaml:tag`."""
+    return str(name).partition(":")[0].endswith((".yaml", ".yml"))
+
+
 def load_config(name: str | Path, *, preset: str = "full", overrides: Sequence[str] = ()) -> Config:
-    """The config of an entry (`schnet-qm9.U0`) or a YAML file, with a preset and `a.b=c` over it.
+    """The config of an entry (`schnet-qm9.U0`) or a YAML file (`mine.yaml`, its first tag, or
+    `mine.yaml:homo`), with a preset and `a.b=c` over it.
 
     RequestError for an unknown name, preset or key (with the nearest), or a value out of range.
     """
-    if str(name).endswith((".yaml", ".yml")):
-        path = Path(name)
-        raw, where = registry.read_yaml(path), str(path)
-        first = next(iter(_blocks(raw, "tags", where=where).values()), {})
-        raw, full = registry.merged(raw, first), str(raw.get("entry", path.stem))
+    if is_file(name):
+        file, _, tag = str(name).partition(":")
+        path = Path(file)
+        raw, where = registry.read_yaml(path), file
+        tags = _blocks(raw, "tags", where=where)
+        tag = tag or next(iter(tags), "")
+        if tag and tag not in tags:
+            raise unknown(kind=f"tag in {file}", name=tag, known=tags)
+        own = str(raw.get("entry", re.sub(r"[^A-Za-z0-9_-]", "-", path.stem)))
+        raw, full = registry.merged(raw, tags.get(tag, {})), f"{own}.{tag}" if tag else own
     else:
         entry, tag = registry.resolve(str(name))
         raw = registry.recipe(entry=entry, tag=tag)
@@ -108,7 +123,12 @@ def with_overrides(config: Config, overrides: Sequence[str], *, where: str) -> C
 
 def _validated(raw: dict[str, Any], overrides: Sequence[str], *, full: str, where: str) -> Config:
     for override in overrides:
-        raw = registry.merged(raw, _parse_override(override))
+        nested = _parse_override(override)
+        if "entry" in nested:
+            raise RequestError(
+                f"override {override!r}: entry names the recipe, and isn't a setting"
+            )
+        raw = registry.merged(raw, nested)
     return registry.validate(Config, {**raw, "entry": full}, where=where)
 
 

@@ -68,7 +68,8 @@ def open_data(config: Config) -> EnergyData:
         if np.isnan(labels.values[ids]).all():
             raise DataError(f"no {split} molecule has a known label ({data.property})")
     batch = config.batch
-    fitted = FixedSize.fit(nodes=nodes, edges=edges, graphs=batch.graphs)
+    wanted = min(batch.graphs, max(len(ids) for ids in splits.values()))
+    fitted = FixedSize.fit(nodes=nodes, edges=edges, graphs=wanted)
     facts = qm9.FACTS.property(data.property)
     return EnergyData(
         store=store,

@@ -17,7 +17,7 @@ from zoo.backends.ipu.folder import write_folder
 from zoo.batching.pack import Batch
 from zoo.errors import RequestError
 from zoo.recipes.building import find_weights
-from zoo.recipes.config import Config, load_config
+from zoo.recipes.config import Config, is_file, load_config
 from zoo.recipes.energy import EnergyTask, open_data
 from zoo.recipes.energy_model import load_energy_model
 from zoo.recipes.exporting import facts, predict_step
@@ -79,7 +79,7 @@ def _trained(name: str | Path, config: Config, task: EnergyTask) -> tuple[Spec, 
     the recipe as it was changed.
     """
     try:
-        path = find_weights(config.entry if str(name).endswith((".yaml", ".yml")) else name)
+        path = find_weights(config.entry if is_file(name) else name)
     except RequestError:
         return task.spec, task.module.state_dict()
     model = load_energy_model(path)

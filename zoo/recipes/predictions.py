@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
@@ -16,13 +18,15 @@ from zoo.chem.molecule import Molecule
 from zoo.chem.read import Molecules, read_molecules
 from zoo.chem.report import Report, enforce, report_path
 from zoo.errors import DataError, RequestError
-from zoo.files import disk
+from zoo.files import disk, sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from zoo.artifact import Spec
 
+SAID_EVERY = 10.0
+"""Seconds between two lines on how far a long prediction is."""
 ROWS = 2048
 """Input rows in memory at a time: a file of any length needs no more."""
 
@@ -120,6 +124,12 @@ def _frame(model: Predictor, chunk: list[Molecule], names: Iterable[str]) -> pd.
     valid = [m for m in chunk if m.valid]
     values = np.full(len(chunk), np.nan)
     values[[m.valid for m in chunk]] = model.values([(m.numbers, m.positions) for m in valid])
+    # Of a valid row it is the weights' fault, or of numbers that overflow on the way.
+    broken = "the model gives no finite number"
+    reasons = [
+        broken if m.valid and not np.isfinite(value) else m.reason
+        for m, value in zip(chunk, values, strict=True)
+    ]
     columns: dict[str, Any] = {name: [m.columns.get(name) for m in chunk] for name in names}
     taken = [model.column, "valid", "reason", "warning"]
     # An input that has such a column itself keeps it, under a name that tells them apart.
@@ -128,8 +138,8 @@ def _frame(model: Predictor, chunk: list[Molecule], names: Iterable[str]) -> pd.
         {
             **columns,
             model.column: values,
-            "valid": np.array([m.valid for m in chunk], bool),
-            "reason": pd.array([m.reason for m in chunk], dtype="str"),
+            "valid": np.isfinite(values),
+            "reason": pd.array(reasons, dtype="str"),
             "warning": pd.array(["; ".join(m.warnings) for m in chunk], dtype="str"),
         }
     )
@@ -173,6 +183,7 @@ def predict_file(
     with disk(out), report:
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
+            sweep(out.parent, prefix=f".{out.name}.partial-")
             frames = predict_frames(
                 model=model,
                 source=source,
@@ -182,11 +193,22 @@ def predict_file(
                 seed=seed,
                 report=report,
             )
-            (_write_csv if out.suffix == ".csv" else _write_parquet)(frames, partial)
+            (_write_csv if out.suffix == ".csv" else _write_parquet)(_told(frames), partial)
             os.replace(partial, out)
         finally:
             partial.unlink(missing_ok=True)
     return report
+
+
+def _told(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """The frames, with a word on how far they are where that takes long."""
+    rows, said = 0, time.monotonic()
+    for frame in frames:
+        rows += len(frame)
+        if time.monotonic() - said > SAID_EVERY:
+            said = time.monotonic()
+            print(f"{rows:,} rows predicted", file=sys.stderr, flush=True)
+        yield frame
 
 
 def _same(source: str | os.PathLike[str], out: Path) -> bool:

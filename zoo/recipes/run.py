@@ -78,6 +78,7 @@ def _work(
             resume=resume and run_folder.has_checkpoint(folder),
             after_step=after_step,
         )
+        replicas.wait_for_all()  # the first one has written what all read now
         _, best = artifact.read_weights(artifact.weights_path(folder / "checkpoints" / "best"))
         module = trained.state.evaluated
         module.load_state_dict(best)
@@ -90,7 +91,10 @@ def _work(
         plots = _plots(folder, task, trained, predicted["test"])
         log.metrics(
             {f"{split}/{k}": v for split, m in metrics.items() for k, v in m.items()}
-            | {"train_graphs_per_s": trained.graphs_per_s or float("nan")},
+            | {
+                "train_graphs_per_s": trained.graphs_per_s or float("nan"),
+                "peak_rss_anon_mb": result["peak_rss_anon_mb"],
+            },
             step=trained.state.progress.step,
         )
         for path in plots:

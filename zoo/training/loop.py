@@ -12,6 +12,7 @@ from pathlib import Path
 from zoo.backends import compiled
 from zoo.batching.loader import groups
 from zoo.errors import StoppedError
+from zoo.files import find_folder
 from zoo.training import replicas
 from zoo.training.optimiser import make_average, make_optimiser, make_plateau, make_schedule
 from zoo.training.progress import Display
@@ -73,6 +74,8 @@ def train(
     main = replicas.rank() == 0
     with stop_signals() as stopped:
         while state.progress.finished is False:
+            if replicas.any_true(stopped.asked):
+                raise _stop_error(stopped, folder)
             loader = task.train_loader
             epoch = loader.epoch
             display.epoch(
@@ -105,8 +108,6 @@ def train(
                     raise _stop_error(stopped, folder)
                 started = time.perf_counter()
             _end_epoch(state, settings, folder, tracker, display, epoch=epoch)
-            if replicas.any_true(stopped.asked) and not state.progress.finished:
-                raise _stop_error(stopped, folder)
     steady = speeds[WARM_UP:] or speeds
     return TrainingResult(
         state=state,
@@ -152,4 +153,6 @@ def _end_epoch(
 
 
 def _stop_error(stop: Stop, folder: Path) -> StoppedError:
-    return StoppedError(f"stopped by {stop.name} after saving\ncontinue with: zoo resume {folder}")
+    saved = find_folder(folder / "checkpoints" / "last").exists()
+    when = "after saving" if saved else "before the first step"
+    return StoppedError(f"stopped by {stop.name} {when}\ncontinue with: zoo resume {folder}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -69,15 +70,20 @@ def _main(
     store = f"file://{Path(folder) / 'group'}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=replicas)
     try:
-        work(*args)
+        with stop_signals():
+            work(*args)
     except ZooError as error:
         text = json.dumps([type(error).__name__, str(error)])
         (Path(folder) / f"error-{rank}").write_text(text, encoding="utf-8")
         # All replicas stop at the same step, and each has its own log to end: none is in a hurry.
         if not isinstance(error, StoppedError):
             raise
-    finally:
-        dist.destroy_process_group()
+    # All leave together, and at once: threads of gloo's that still run when Python winds up abort
+    # the process now and then, its work done.
+    dist.barrier()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def spawn(work: Callable[..., Any], *args: Any, replicas: int) -> None:

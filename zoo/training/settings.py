@@ -13,7 +13,7 @@ class TrainSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     epochs: int = Field(ge=1, description="passes over the training split")
-    seed: int = Field(0, ge=0, description="seeds weights, shuffling and dropout")
+    seed: int = Field(0, ge=0, le=2**63 - 1, description="seeds weights, shuffling and dropout")
     lr: float = Field(1e-3, gt=0, description="peak learning rate of AdamW")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's decoupled weight decay")
     schedule: Literal["cosine", "plateau", "constant"] = Field(

@@ -66,7 +66,7 @@ def _not_finite(what: str, state: TrainingState, packs: list[Batch]) -> ZooError
     return ZooError(
         f"{what} at step {state.progress.step + 1} of epoch {state.task.train_loader.epoch + 1}; "
         f"the batch holds graphs {shown}\n"
-        "the last checkpoint is kept; try a smaller train.lr or look at these graphs"
+        "what was saved before is kept; try a smaller train.lr or look at these graphs"
     )
 
 

@@ -158,6 +158,8 @@ def reason(error: BaseException) -> str:
         ("Connection reset", "connection lost"),
         ("Connection aborted", "connection lost"),
         ("database is locked", "the database is locked"),
+        ("readonly database", "the database is read-only"),
+        ("unable to open database", "the database can't be opened"),
     ):
         if symptom in text:
             return plain

@@ -48,6 +48,17 @@ _ALIASES = {
     "multiply": "mul",
     "new_empty": "empty",
     "empty_like": "zeros_like",
+    # What a CPU makes of operators that PopTorch takes whole: unsafe_chunk (in gru_cell), lstm, and
+    # torch.where with a number.
+    "unsafe_split": "unsafe_chunk",
+    "mkldnn_rnn_layer": "lstm",
+    "scalar_tensor": "full",
+}
+# Of those spellings, the ones that torch 2.0.1 has as well.
+_SPELT_IN_TORCH_2_0 = {
+    *("_to_copy", "_index_put_impl", "fill", "zero", "sym_size", "divide", "multiply"),
+    *("new_empty", "empty_like", "lift_fresh_copy", "unsafe_split", "mkldnn_rnn_layer"),
+    *("_native_batch_norm_legit", "_native_batch_norm_legit_functional", "scalar_tensor"),
 }
 _BEFORE_LOWERING = {"alias", "empty", "empty_strided", "detach", "lift_fresh"}
 _SHAPES = {
@@ -123,11 +134,17 @@ def judge(operator: str, arguments: Arguments) -> list[Verdict]:
     if name not in operators() and name not in _BEFORE_LOWERING:
         instead = _INSTEAD.get(name, "")
         return [Verdict("missing-operator", True, f"PopTorch 3.4 can't lower {name}", instead)]
+    if operator.endswith("out") and operator.partition(".")[2]:
+        says = "an out= argument: whether it reaches the whole of what it is a part of isn't known"
+        return [Verdict("constrained-operator", False, says, "the result itself, and torch.cat")]
     return []
 
 
 def in_torch_2_0(operator: str) -> bool:
-    """Whether torch 2.0.1 has this very operator and overload."""
+    """Whether torch 2.0.1 has this very operator and overload (the table leaves out= forms out)."""
+    name, _, overload = operator.partition(".")
+    if name.removesuffix("_") in _SPELT_IN_TORCH_2_0 or overload.endswith("out"):
+        return True
     held = operators().get(base_name(operator)) or operators().get(operator.partition(".")[0])
     return held is None or operator in held or not held
 
@@ -234,7 +251,7 @@ def _cdist(a: Arguments) -> Verdict | None:
     x, y = a.get("x1"), a.get("x2")
     if isinstance(x, Tensor) and isinstance(y, Tensor):
         megabytes = 4e-6 * x.shape[-2] * y.shape[-2] * x.shape[-1]
-        says = f"cdist holds every difference at once: {megabytes:,.1f} MB here"
+        says = f"cdist holds every difference at once: {megabytes:,.3g} MB here"
         return Verdict("constrained-operator", False, says, "edges found before the batch is built")
     return None
 

@@ -24,6 +24,8 @@ from zoo.errors import ZooError
 _ASSERTIONS = {"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range"}
 # Where a tensor is made is PopTorch's business.
 _DROPPED = {"device", "pin_memory", "layout", "non_blocking"}
+# What only a traced graph says, by a name that PopTorch knows.
+_RENAMED = {"lift_fresh_copy.default": "clone.default"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,7 @@ def write_class(program: ExportedProgram, *, name: str, prefix: str, loss: bool)
     kinds = {s.arg.name: s for s in signature.input_specs}
     tensors: dict[str, Any] = {**program.state_dict, **program.constants}
     body: list[str] = []
+    made: dict[tuple[str, str, str], str] = {}
     outputs = _outputs(program)
     # Of a loss and its count, the count is not asked for: nor is what it is made from.
     needed = _needed(program, outputs[:1] if loss else outputs)
@@ -83,6 +86,17 @@ def write_class(program: ExportedProgram, *, name: str, prefix: str, loss: bool)
         elif node.op == "get_attr":
             raise ZooError(f"{name} isn't one operator after another: it holds {node.target}")
         elif node.op == "call_function" and node in needed and not _skipped(node):
+            if not node.all_input_nodes:
+                # Made from nothing, by a call that doesn't go through PopTorch's own factories: it
+                # would lie on the host. So it is a constant, once for all that are alike.
+                key = (str(node.target), str(node.args), str(node.kwargs))
+                if key not in made:
+                    value = node.target(*node.args, **node.kwargs)
+                    made[key] = _fresh(f"made_{node.name}", taken)
+                    constants[made[key]] = value
+                    members.append(f'self.register_buffer("{made[key]}", tensors["{made[key]}"])')
+                names[node] = f"self.{made[key]}"
+                continue
             names[node] = _fresh(node.name, taken)
             body.append(f"{names[node]} = {_call(node, names)}")
     values = [names[value] for value in (outputs[:1] if loss else outputs)]
@@ -182,7 +196,8 @@ def _call(node: torch.fx.Node, names: Mapping[torch.fx.Node, str]) -> str:
         for key, value in node.kwargs.items()
         if key not in _DROPPED
     ]
-    return f"aten.{operator_name(node)}({', '.join(arguments)})"
+    name = operator_name(node)
+    return f"aten.{_RENAMED.get(name, name)}({', '.join(arguments)})"
 
 
 def _literal(value: Any, names: Mapping[torch.fx.Node, str]) -> str:
