@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -29,3 +29,36 @@ def split_digest(parts: Mapping[str, np.ndarray]) -> str:
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(parts[name], "<i8").tobytes())
     return digest.hexdigest()
+
+
+def scaffold_split(
+    *, scaffolds: Sequence[str], shares: Mapping[str, float]
+) -> dict[str, np.ndarray]:
+    """Parts that share no scaffold, as OGB splits its molecules: sorted int64 indices.
+
+    Sets of molecules with one scaffold are taken from the largest to the smallest (of equals, the
+    one whose first molecule comes later first), and go into the first part while it has room, then
+    the next; the last part takes what is left. RequestError where a part stays empty.
+    """
+    sets: dict[str, list[int]] = {}
+    for number, text in enumerate(scaffolds):
+        sets.setdefault(text, []).append(number)
+    ordered = sorted(sets.values(), key=lambda rows: (len(rows), rows[0]), reverse=True)
+    names = list(shares)
+    limits = np.cumsum([shares[name] for name in names])[:-1] * len(scaffolds)
+    parts: dict[str, list[int]] = {name: [] for name in names}
+    for rows in ordered:
+        held = 0
+        for name, limit in zip(names, limits, strict=False):
+            held += len(parts[name])
+            if held + len(rows) <= limit:
+                parts[name] += rows
+                break
+        else:
+            parts[names[-1]] += rows
+    if empty := [name for name in names if not parts[name]]:
+        raise RequestError(
+            f"a scaffold split of {len(scaffolds)} molecules with {len(sets)} scaffolds leaves "
+            f"nothing for {' and '.join(empty)}\nuse another split, such as random"
+        )
+    return {name: np.sort(np.array(rows, np.int64)) for name, rows in parts.items()}

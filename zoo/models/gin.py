@@ -175,7 +175,9 @@ class GIN(nn.Module):
             )
         if a.readout == "attention":
             self.gate = nn.Sequential(
-                nn.Linear(a.features, 2 * a.features), nn.ReLU(), nn.Linear(2 * a.features, 1)
+                nn.Linear(a.features, 2 * a.features),
+                nn.ReLU(),
+                nn.Linear(2 * a.features, 1, bias=False),
             )
         self.output = nn.Linear(a.features, a.outputs)
 
@@ -188,7 +190,7 @@ class GIN(nn.Module):
         graph = {name: batch[name] for name in ("src", "dst", "dst_ptr", "src_ptr", "src_perm")}
         graph["edge_type"] = kinds
         rows = batch["nodes_mask"].sum(dtype=torch.int32)
-        x = self.atoms(batch["atom"])
+        x: Tensor = self.atoms(batch["atom"])
         p = a.dropout if self.training else 0.0
         seed = batch["seed"] if p > 0 else None
         if a.virtual_node:
@@ -198,7 +200,7 @@ class GIN(nn.Module):
             if a.virtual_node:
                 x = x + virtual.index_select(0, batch["batch"])
             last = number == a.layers - 1
-            y = layer(x, graph, rows, relu=not last, p=p, seed=seed, stream=2 * number)
+            y: Tensor = layer(x, graph, rows, relu=not last, p=p, seed=seed, stream=2 * number)
             y = y + x if a.residual else y
             if a.virtual_node and not last:
                 summed = self._sum(x, batch) + virtual

@@ -159,8 +159,8 @@ def _by_reference(
     stream: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     with torch.enable_grad():
-        own = tuple(t.detach().requires_grad_() for t in (x, weight, bias))
-        y, *_ = reference(*own, rows, seed, eps, relu, p, stream)
+        own = x, weight, bias = tuple(t.detach().requires_grad_() for t in (x, weight, bias))
+        y, *_ = reference(x, weight, bias, rows, seed, eps, relu, p, stream)
         d_x, d_weight, d_bias = torch.autograd.grad(y, own, grad)
     return d_x, d_weight, d_bias
 

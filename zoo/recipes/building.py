@@ -11,6 +11,7 @@ from torch import nn
 
 from zoo import artifact, hub, registry
 from zoo.errors import RequestError, WeightsError, unknown
+from zoo.models.gin import GIN, GINArguments
 from zoo.models.schnet import SchNet, SchNetArguments
 from zoo.recipes.energy_model import EnergyModel, load_energy_model
 
@@ -21,6 +22,7 @@ _ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "schnet": lambda given: SchNet(
         arguments=registry.validate(SchNetArguments, given, where="schnet")
     ),
+    "gin": lambda given: GIN(arguments=registry.validate(GINArguments, given, where="gin")),
 }
 _TASKS: dict[str, Callable[[Path], EnergyModel]] = {"energy": load_energy_model}
 
