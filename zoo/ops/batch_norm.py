@@ -47,7 +47,10 @@ def batch_norm(
         raise ValueError(f"batch_norm: dropout of p = {p} needs 0 <= p < 1 and a seed")
     seed = rows if seed is None else seed
     if use_kernel(x):
-        return _forward(x, weight, bias, rows, seed, eps, relu, p, stream)
+        found: tuple[Tensor, Tensor, Tensor] = _forward(
+            *(x, weight, bias, rows, seed, eps, relu, p, stream)
+        )
+        return found
     return reference(x, weight, bias, rows, seed, eps, relu, p, stream)
 
 
