@@ -21,7 +21,7 @@ def test_a_scaffold_split_keeps_scaffolds_together_largest_first() -> None:
     assert parts["train"].tolist() == [0, 1, 2, 3, 4, 8, 9]
     assert parts["valid"].tolist() == [5, 6] and parts["test"].tolist() == [7, 10, 11]
     assert np.sort(np.concatenate(list(parts.values()))).tolist() == list(range(12))
-    with pytest.raises(RequestError, match="leaves nothing for valid and test\nuse another"):
+    with pytest.raises(RequestError, match="leaves nothing for train and valid\nuse another"):
         scaffold_split(scaffolds=["a"] * 9, shares={"train": 0.8, "valid": 0.1, "test": 0.1})
 
 
