@@ -51,7 +51,8 @@ def cfconv(
     """Convolve node features with tabulated filters: [N, F] -> [N, F]; see the module's text."""
     arguments = (x, table, distance, None, src, dst, dst_ptr, src_ptr, src_perm, cutoff, 0)
     if use_kernel(x):
-        return _cfconv(*arguments, symmetric, False)
+        out: Tensor = _cfconv(*arguments, symmetric, False)
+        return out
     return reference.cfconv(*arguments, symmetric, False)
 
 
@@ -271,7 +272,7 @@ def _pairs_backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 _cfconv = define(
-    name="zoo::cfconv",
+    name="cfconv",
     cpu=_cfconv_cpu,
     reference=reference.cfconv,
     fake=_like_x,
@@ -279,7 +280,7 @@ _cfconv = define(
     backward=_cfconv_backward,
 )
 _filters = define(
-    name="zoo::cfconv_filters",
+    name="cfconv_filters",
     cpu=_filters_cpu,
     reference=reference.filters,
     fake=_like_table,
@@ -287,7 +288,7 @@ _filters = define(
     backward=_filters_backward,
 )
 _pairs = define(
-    name="zoo::cfconv_pairs",
+    name="cfconv_pairs",
     cpu=_pairs_cpu,
     reference=reference.pairs,
     fake=_like_distance,

@@ -1,26 +1,34 @@
 """What a kernel needs of its arguments so that it stays within its arrays.
 
 Kernels don't check bounds: a node id out of range or a table of another width would read or write
-foreign memory. So each call is checked beforehand; a graph that was just checked, and not written
-to since, is not checked again.
+foreign memory. So each call is checked beforehand; what was just checked, and not written to since,
+is not checked again.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
-
-class _Last(threading.local):
-    """The graph that this thread checked last: its tensors and their versions."""
-
-    graph: tuple[tuple[weakref.ref[Tensor], int], ...] = ()
+_Known = tuple[int, list[tuple[weakref.ref[Tensor], int]]]
 
 
-_last = _Last()
+class _Recent(threading.local):
+    """What this thread checked last: rows that ids may name, and the tensors with their versions.
+
+    Several, since a step goes back and forth between edges, graphs and what it sorted.
+    """
+
+    def __init__(self) -> None:
+        self.checked: deque[_Known] = deque(maxlen=4)
+
+
+_recent = _Recent()
 
 
 def check_graph(
@@ -44,13 +52,14 @@ def check_graph(
             f"and src {list(src.shape)}"
         )
     graph = (src, dst, dst_ptr, src_ptr, src_perm)
-    if _was_checked(graph):
+    if _was_checked(nodes, graph):
         return
     if src_ptr.shape != dst_ptr.shape or src.shape != dst.shape or src.shape != src_perm.shape:
         raise ValueError(
             f"{op}: src, dst, dst_ptr, src_ptr and src_perm are {_shapes(*graph)}, "
             "not [E], [E], [N + 1], [N + 1] and [E]"
         )
+    check_whole(op, *graph)
     from zoo.ops.graph_kernel import fits
 
     if not fits(*(t.numpy() for t in graph)):
@@ -58,16 +67,70 @@ def check_graph(
             f"{op}: an edge names a node outside 0..{nodes - 1}, "
             "or dst_ptr, src_ptr and src_perm don't fit the edges"
         )
+    _remember(nodes, graph)
+
+
+def check_rows(op: str, first: Tensor, *others: Tensor) -> None:
+    """ValueError unless all are [rows, features], of one width and kind of float."""
+    if first.dim() != 2 or not first.is_floating_point():
+        raise ValueError(f"{op}: rows are {_shapes(first)} of {first.dtype}, not [R, F] of floats")
+    for rows in others:
+        if rows.dim() != 2 or rows.shape[1] != first.shape[1]:
+            raise ValueError(f"{op}: rows are {_shapes(first, *others)}, not all [R, F]")
+        if rows.dtype != first.dtype:
+            raise ValueError(f"{op}: rows of {first.dtype} and {rows.dtype}; convert to one")
+
+
+def check_segments(*, op: str, rows: int, ptr: Tensor, perm: Tensor | None) -> None:
+    """ValueError for shapes that don't fit, IndexError for row pointers or rows out of range.
+
+    What `perm` holds from ptr[-1] on may be anything.
+    """
+    if ptr.dim() != 1 or ptr.shape[0] < 1 or (perm is not None and perm.dim() != 1):
+        given = _shapes(ptr) if perm is None else _shapes(ptr, perm)
+        raise ValueError(f"{op}: ptr (and perm) are {given}, not [segments + 1] (and [entries])")
+    segments = (ptr,) if perm is None else (ptr, perm)
+    if _was_checked(rows, segments):
+        return
+    check_whole(op, *segments)
+    from zoo.ops.graph_kernel import segments_fit
+
+    ids = ptr.new_empty(0) if perm is None else perm
+    if not segments_fit(ptr.numpy(), ids.numpy(), perm is not None, rows):
+        raise IndexError(
+            f"{op}: ptr doesn't rise from 0 to at most the entries there are, "
+            f"or perm names a row outside 0..{rows - 1}"
+        )
+    _remember(rows, segments)
+
+
+def check_whole(op: str, *ids: Tensor) -> None:
+    """ValueError unless all are int32 or int64."""
+    for t in ids:
+        if t.dtype is not torch.int32 and t.dtype is not torch.int64:
+            raise ValueError(f"{op}: ids or row pointers of {t.dtype}, not int32 or int64")
+
+
+def known_to_fit(*, rows: int, ptr: Tensor, perm: Tensor) -> None:
+    """Spare the check of a sorting that was just made for this many rows."""
+    _remember(rows, (ptr, perm))
+
+
+def _remember(rows: int, tensors: Sequence[Tensor]) -> None:
     # inference tensors count no versions: whether they were written to can't be known
-    known = not any(t.is_inference() for t in graph)
-    _last.graph = tuple((weakref.ref(t), t._version) for t in graph) if known else ()
+    if not any(t.is_inference() for t in tensors):
+        _recent.checked.appendleft((rows, [(weakref.ref(t), t._version) for t in tensors]))
 
 
-def _was_checked(graph: Sequence[Tensor]) -> bool:
-    return bool(_last.graph) and all(
-        known() is t and version == t._version
-        for (known, version), t in zip(_last.graph, graph, strict=True)
-    )
+def _was_checked(rows: int, tensors: Sequence[Tensor]) -> bool:
+    for limit, known in _recent.checked:
+        if limit == rows and len(known) == len(tensors):
+            for (ref, version), tensor in zip(known, tensors, strict=True):
+                if ref() is not tensor or version != tensor._version:
+                    break
+            else:
+                return True
+    return False
 
 
 def check_values(

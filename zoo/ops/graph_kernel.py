@@ -40,3 +40,11 @@ def fits(src: Array, dst: Array, dst_ptr: Array, src_ptr: Array, src_perm: Array
         and back <= count
         and ids_fit(src_perm, back, count)
     )
+
+
+@njit
+def segments_fit(ptr: Array, perm: Array, indirect: bool, rows: int) -> bool:
+    """Whether segments begin at 0, lie within the entries, and name rows that there are."""
+    if ptr[0] != 0 or not rows_fit(ptr, perm.shape[0] if indirect else rows):
+        return False
+    return not indirect or ids_fit(perm, ptr[-1], rows)

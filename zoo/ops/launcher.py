@@ -21,6 +21,17 @@ import torch
 CHUNKS = 16
 """Chunks a launch is divided into: more than cores, so that a slow one doesn't hold the rest."""
 
+CHUNK_SIZE = 1 << 19
+"""Numbers a chunk should move at least: waking a thread and drawing chunks costs 15 µs, in which
+one core moves about as many."""
+
+
+def chunks_for(moved: int) -> int:
+    """Chunks for a kernel that reads and writes so many numbers: one, in the caller's thread, for
+    small work. Depends on sizes alone, never on the number of threads.
+    """
+    return max(1, min(CHUNKS, moved // CHUNK_SIZE))
+
 
 class _Job:
     """One launch: chunks are drawn by whichever thread is free."""
@@ -67,6 +78,9 @@ if hasattr(os, "register_at_fork"):
 def launch(kernel: Callable[..., None], *args: Any, chunks: int = CHUNKS) -> None:
     """Run `kernel(*args, chunk)` for every chunk in 0..chunks-1; return when all are done."""
     global _workers
+    if chunks == 1:
+        kernel(*args, 0)
+        return
     helpers = min(torch.get_num_threads(), chunks) - 1
     job = _Job(kernel=kernel, args=args, chunks=chunks)
     if helpers > 0:

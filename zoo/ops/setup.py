@@ -63,7 +63,15 @@ _FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 def njit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a serial kernel that releases the GIL, lazily, once per combination of dtypes."""
-    compiled: Callable[..., Any] = numba.njit(
-        nogil=True, fastmath=_FAST, cache=_CACHE, error_model="numpy"
-    )(function)
+    compiled: Callable[..., Any] = _compile(cache=_CACHE)(function)
     return compiled
+
+
+def helper(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile what kernels call, into each of them: their own caches hold it."""
+    compiled: Callable[..., Any] = _compile(cache=False, forceinline=True)(function)
+    return compiled
+
+
+def _compile(**options: Any) -> Any:
+    return numba.njit(nogil=True, fastmath=_FAST, error_model="numpy", **options)
