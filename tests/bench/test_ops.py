@@ -1,4 +1,4 @@
-"""`zoo bench ops` and `cost` at tiny sizes: agreement of forms, arithmetic, files; never times."""
+"""`zoo bench ops` at tiny sizes: agreement of forms, arithmetic, files; never times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from zoo.bench import cost, ops, ops_forms
+from zoo.bench import ops, ops_forms
 from zoo.errors import RequestError, ZooError
 
 TINY = {"inputs": [16, 64], "features": [16], "outputs": [32]}
@@ -153,33 +153,3 @@ def test_the_full_grid_is_the_published_one():
         .ge(ops.LARGE)
         .any()
     )
-
-
-def test_cost(tmp_path):
-    found = cost.bench_cost(graphs_per_s=1000.0)
-    by_device = {row["device"]: row["dollars_per_million"] for row in found["rows"]}
-    assert by_device["Bow IPU"] == pytest.approx(1.67 * 1000 / 3600)
-    assert all(row["date"] and row["source"] for row in found["rows"])
-    train = tmp_path / "train.json"
-    train.write_text(json.dumps({"zoo_graphs_per_s": 500}))
-    prices = tmp_path / "mine.yaml"
-    prices.write_text("- {device: mine, dollars_per_hour: 3.6, date: 2026-01-02, source: a bill}\n")
-    found = cost.bench_cost(result=train, prices=prices)
-    assert found["rows"][0]["dollars_per_million"] == pytest.approx(2.0)
-    assert "2.000 $ on mine at 3.60 $/h (2026-01-02; a bill)" in cost.render(found)
-    for text in ("- {device: mine}", "nothing", "- 3"):
-        prices.write_text(text)
-        with pytest.raises(RequestError, match="no price list"):
-            cost.bench_cost(graphs_per_s=1.0, prices=prices)
-    train.write_text("[]")
-    for wrong in (
-        {},
-        {"graphs_per_s": 1.0, "result": train},
-        {"graphs_per_s": -1.0},
-        {"graphs_per_s": float("nan")},
-        {"result": train},
-        {"result": tmp_path / "none"},
-        {"graphs_per_s": 1.0, "prices": tmp_path / "none"},
-    ):
-        with pytest.raises(RequestError):
-            cost.bench_cost(**wrong)

@@ -93,6 +93,34 @@ def gpu(
     _emit(result, json=json, render=gpu.render)
 
 
+@app.command("ops")
+def ops(
+    quick: Annotated[bool, typer.Option("--quick", help="A few shapes, in two minutes.")] = False,
+    repeats: Repeats = 5,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for CSV and plots (default: runs/bench-ops-...).")
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="Another machine's ops.csv, to lay beside.")
+    ] = None,
+    track: Annotated[bool, typer.Option(help="Log an MLflow run.")] = True,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Gather, scatter, segments, messages and a SchNet block: torch's fastest form against ours."""
+    from zoo.bench import ops
+
+    result = ops.bench_ops(
+        quick=quick,
+        repeats=repeats,
+        out=out or ops.new_folder(),
+        reference=reference,
+        track=track,
+        force=force,
+    )
+    _emit(result, json=json, render=ops.render)
+
+
 @app.command("cost")
 def cost(
     graphs_per_s: Annotated[float | None, typer.Option(help="A measured speed.")] = None,

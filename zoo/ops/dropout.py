@@ -73,7 +73,7 @@ def _backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 _dropout = define(
-    name="zoo::dropout",
+    name="dropout",
     cpu=_cpu,
     reference=dropout_reference,
     fake=_fake,

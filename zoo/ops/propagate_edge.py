@@ -42,7 +42,8 @@ def propagate_edge(
     """Sum of relu(x[src] + table[edge_type]) over each node's incoming edges: [N, F]."""
     graph = (edge_type, src, dst, dst_ptr, src_ptr, src_perm)
     if use_kernel(x):
-        return _messages(x, table, x, table, *graph)
+        out: Tensor = _messages(x, table, x, table, *graph)
+        return out
     return reference.messages(x, table, x, table, *graph)
 
 
@@ -175,7 +176,7 @@ def _to_types_backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 
 _messages = define(
-    name="zoo::edge_messages",
+    name="edge_messages",
     cpu=_messages_cpu,
     reference=reference.messages,
     fake=_like_x,
@@ -183,7 +184,7 @@ _messages = define(
     backward=_messages_backward,
 )
 _to_nodes = define(
-    name="zoo::edge_to_nodes",
+    name="edge_to_nodes",
     cpu=_to_nodes_cpu,
     reference=reference.to_nodes,
     fake=_like_g,
@@ -191,7 +192,7 @@ _to_nodes = define(
     backward=_to_nodes_backward,
 )
 _to_types = define(
-    name="zoo::edge_to_types",
+    name="edge_to_types",
     cpu=_to_types_cpu,
     reference=reference.to_types,
     fake=_like_table,
