@@ -88,6 +88,10 @@ def test_config_prints_every_field_with_its_meaning(command):
         (["resume", "nowhere"], "no run at nowhere"),
         (["evaluate", "schnet-qm9", "--split", "tests"], "nearest: 'test'"),
         (["fetch"], "name one entry"),
+        (["check"], "or give --layers"),
+        (["check", "schnet-qm9", "--layers"], "or give --layers"),
+        (["check", "--layers", "--backend", "export"], "--layers asks every backend"),
+        (["check", "schnet-qm9", "--docs", "page.md"], "--docs is for --layers"),
         (["predict", "nowhere/weights.safetensors", "CCO"], "nowhere/weights.safetensors"),
     ],
 )
@@ -120,6 +124,23 @@ def test_cp_copies_a_recipe_that_validates(command, tmp_path):
     again = command("cp", "schnet-qm9", str(tmp_path))
     assert again.code == 2
     assert "exists already" in again.err
+
+
+def test_check_layers_prints_rows_and_writes_the_page(command, tmp_path, monkeypatch):
+    from zoo.backends import layers
+
+    few = [one for one in layers.listed() if one.name in ("Linear", "KNNIndex")]
+    monkeypatch.setattr(layers, "listed", lambda: few)
+    page = tmp_path / "layers.md"
+    done = command("check", "--layers", "--docs", str(page), "--json")
+    found = json.loads(done.out)
+    assert done.code == 0 and found.keys() == {"layers", "summary", "versions"}
+    rows = {row["name"]: row for row in found["layers"]}
+    assert rows["Linear"]["ipu"] is True and rows["KNNIndex"]["ipu"] is None
+    assert "1 of 2 layers; Basic blocks" in done.err
+    assert "| `Linear` | yes | yes | yes | yes | yes |" in page.read_text(encoding="utf-8")
+    table = command("check", "--layers").out
+    assert table.startswith("Pooling") and "Linear" in table and "counts" in table
 
 
 def test_doctor_passes_here(command):

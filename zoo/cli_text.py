@@ -209,8 +209,8 @@ def layers(found: Mapping[str, Any]) -> str:
     from zoo.backends import layer_page
 
     rows = found["layers"]
-    width = max((len(row["name"]) for row in rows), default=0)
-    left = max(shutil.get_terminal_size((120, 24)).columns - width - 45, 40)
+    width = max((len(row["name"]) for row in rows), default=0) + 2
+    left = max(shutil.get_terminal_size((180, 24)).columns - width - 43, 40)
     lines = []
     for category in dict.fromkeys(row["category"] for row in rows):
         head = f"{'eager':<7}{'export':<8}{'compile':<9}{'ipu':<5}{'documented':<12}"
@@ -225,4 +225,6 @@ def layers(found: Mapping[str, Any]) -> str:
     first = max(len(name) for name, _ in counted) + 2
     lines += ["", f"{'counts':<{first}}" + "".join(f"{c:>9}" for c in columns)]
     lines += [f"{n:<{first}}" + "".join(f"{c[x]:>9}" for x in columns) for n, c in counted]
+    differing = [row for row in rows if row["agrees"] is False]
+    lines += ["", *(f"{row['name']} differs: {layer_page.why(row)}" for row in differing)]
     return "\n".join([*lines[1:], "", *layer_page.notes(found)])

@@ -111,3 +111,26 @@ def test_what_cannot_be_written_says_so():
     program = trace(module=Net(), step=step, batch=batch(), gradients=True)
     with pytest.raises(ZooError, match="it holds"):
         write_class(program, name="Train", prefix="module.", loss=True)
+
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, batch):
+        out = self.linear(batch["x"])
+        out[batch["mask"] > 0] = 0.5
+        return out
+
+
+def test_what_only_a_trace_says_is_written_as_poptorch_knows_it(poptorch):
+    module = Masked().eval()
+    given = {**batch(), "mask": torch.tensor([1.0, 0, 0, 1, 0])}
+    program = trace(module=module, step=lambda m, b: m(b), batch=given)
+    assert "lift_fresh_copy" in str(program.graph)
+    found = write_class(program, name="Infer", prefix="module.", loss=False)
+    source = module_source({"Infer": found}, title="net")
+    assert "aten.lift_fresh_copy" not in source and "aten.clone.default" in source
+    plain = built(source, {**module.state_dict(), **found.constants}, "Infer")
+    assert torch.equal(plain(*(given[name] for name in found.inputs)), module(given))

@@ -26,11 +26,13 @@ Which layers of PyTorch Geometric go where every shape is fixed. Made by
 zoo check --layers --docs docs/layers.md
 ```
 
-with {versions}. Every name that PyG exports in its rooms of convolutions, aggregations, norms,
-pooling and basic blocks is here, or has the reason why it can't be tried. Each is built with small
-sizes and called with one padded batch of {nodes} nodes, {edges} edges and {graphs} graphs
-({rings} real nodes), with the sizes that it takes (`dim_size`, `batch_size`, `size`,
-`max_num_elements`, ...).
+with {versions}.
+
+Every name is here that `torch_geometric.nn` exports from `conv`, `aggr`, `norm`, `pool`, `unpool`,
+`dense`, `functional` and `kge`, and itself; the models and functions below are those that Graphcore
+documents besides. What can't be tried has the reason instead. Each layer is built with small sizes
+and called with one padded batch of {nodes} nodes ({rings} of them real), {edges} edges and {graphs}
+graphs, and with the sizes that it takes: `dim_size`, `batch_size`, `size`, `max_num_elements`.
 
 | column | says that the layer |
 |---|---|
@@ -38,10 +40,10 @@ sizes and called with one padded batch of {nodes} nodes, {edges} edges and {grap
 | export | is one graph of fixed shapes to `torch.export` |
 | compile | goes through `torch.compile`, as below, forward and backward |
 | IPU | holds only what PopTorch 3.4 lowers, by our static rules |
-| documented | is supported by Graphcore's own table, or runs in its tests or examples |
+| documented | is in Graphcore's table, tests or examples (and on which terms) |
 
 `torch.compile` is asked with `fullgraph=True, dynamic=False` and the backend `aot_eager`. It lets
-shapes through that depend on values, so it says yes to some layers that have no fixed shape.
+shapes through that depend on values: it says yes to some layers that aren't of fixed shape.
 
 {notes}
 """
@@ -65,7 +67,7 @@ def page(found: Mapping[str, Any]) -> str:
         _table(
             ("layer", "IPU", "documented", "because"),
             [
-                (f"`{row['name']}`", _SAID[row["ipu"]], _STATUS[row["documented"]], _why(row))
+                (f"`{row['name']}`", _SAID[row["ipu"]], _STATUS[row["documented"]], why(row))
                 for row in rows
                 if row["agrees"] is False
             ],
@@ -73,8 +75,8 @@ def page(found: Mapping[str, Any]) -> str:
     ]
     for category in dict.fromkeys(row["category"] for row in rows):
         head = ("layer", "eager", "export", "compile", "IPU", "documented", "note")
-        made = [cells(row) for row in rows if row["category"] == category]
-        parts += [f"## {category}\n", _table(head, [(f"`{c[0]}`", *c[1:]) for c in made])]
+        made = [_with_terms(row) for row in rows if row["category"] == category]
+        parts += [f"## {category}\n", _table(head, made)]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
@@ -83,11 +85,17 @@ def cells(row: Mapping[str, Any]) -> list[str]:
     built = row["built_with"]
     said = ["add_self_loops=False"] if built.get("add_self_loops") is False else []
     said += [row["reason"]] if row["reason"] else []
-    said += [f"documented: {row['constraints']}"] if row["constraints"] else []
     said += ["refused by PyG's disable_dynamic_shapes"] if row["refused_by_pyg"] else []
-    said += ["differs, see above"] if row["agrees"] is False else []
+    said += ["differs from what is documented"] if row["agrees"] is False else []
     verdicts = [_SAID[row[verdict]] for verdict in VERDICTS]
     return [row["name"], *verdicts, _STATUS[row["documented"]], "; ".join(said)]
+
+
+def _with_terms(row: Mapping[str, Any]) -> list[str]:
+    """A row of the page, which has room for the terms that the documented status holds on."""
+    name, *verdicts, status, note = cells(row)
+    terms = row["constraints"].replace("requires:", "").replace(",", ", ")
+    return [f"`{name}`", *verdicts, f"{status} ({terms})" if terms else status, note]
 
 
 def notes(found: Mapping[str, Any]) -> list[str]:
@@ -97,15 +105,17 @@ def notes(found: Mapping[str, Any]) -> list[str]:
         f"made with {_versions(found)}",
         "The IPU's verdicts are checked statically against facts about PopTorch 3.4; nothing was "
         "run on an IPU.",
-        "Layers with the argument add_self_loops are built with add_self_loops=False: adding them "
-        "drops the loops there are, as many as the values say. Add them to the data.",
-        "An aggregation's assertion that its index is sorted reads values; the IPU's verdict is "
-        "without it, as PopTorch Geometric takes it out.",
+        "Layers with the argument add_self_loops are built with add_self_loops=False: PyG drops "
+        "the self-loops there are before it adds any, and their number depends on values. Put "
+        "them into the data.",
+        "Aggregations that want a sorted index assert it by reading values; the IPU's verdict is "
+        "without that, as PopTorch Geometric takes the assertion out.",
         f"PyG's extensions here: {held}. Layers that need another aren't tried.",
     ]
 
 
-def _why(row: Mapping[str, Any]) -> str:
+def why(row: Mapping[str, Any]) -> str:
+    """Why a verdict differs from the documented status."""
     return str(row["explanation"] or "nobody has looked yet")
 
 

@@ -27,6 +27,9 @@ from zoo.backends.ipu.pyg import refusal
 from zoo.backends.layer_inputs import Made, built, called, tensors
 from zoo.backends.layers import blank_row
 
+# What torch puts in front of what went wrong.
+_ADVICE = "Consider annotating your code using torch._check*(). "
+_ORPHANED = 5.0  # seconds past the limit, by which the parent has certainly killed this process
 COLUMNS: dict[str, Target] = {"export": "export", "compile": "inductor", "ipu": "ipu"}
 """The backend that each of a row's verdicts is about."""
 
@@ -150,7 +153,8 @@ def _summary(finding: Mapping[str, Any]) -> str:
     what = finding["kind"]
     operator = finding["operator"].partition(".")[0]
     if finding["kind"] == "not-exportable":
-        what = textwrap.shorten(finding["says"].partition(": ")[2], 60, placeholder=" ...")
+        what = finding["says"].partition(": ")[2].removeprefix(_ADVICE)
+        what = textwrap.shorten(what, 60, placeholder=" ...")
     elif operator and operator != "_local_scalar_dense":  # whose name says less than its kind
         what = f"{what}: {operator}"
     return f"{what} ({finding['place']})" if finding["place"] else what
@@ -190,14 +194,24 @@ def _shown(value: Any) -> Any:
     return value
 
 
-def serve() -> None:
-    """Answer requests until the parent closes its end, or is gone."""
+def serve(*, seconds: float) -> None:
+    """Answer requests until the parent closes its end, or is gone; each within `seconds`, by which
+    the parent has killed this process.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
     # Whatever prints must not get between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in sys.stdin:
+        _alarm(seconds + _ORPHANED)
         # An empty line asks whether this process is up, which is no layer's time.
         answer = judge_layer(**json.loads(line)) if line.strip() else {}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+        _alarm(0)
+
+
+def _alarm(seconds: float) -> None:
+    """Have the system end this process, if the parent is no longer there to do it."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)

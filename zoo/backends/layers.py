@@ -166,7 +166,7 @@ class _Judge:
         row = blank_row(category=layer.category, name=layer.name)
         if not layer.module:
             return row | {"reason": "this PyG has none of that name"}
-        process = self._process = self._process or _start()
+        process = self._process = self._process or _start(seconds=self._seconds)
         line = _exchange(process, json.dumps(layer._asdict()), seconds=self._seconds)
         if line.endswith("\n"):
             row |= json.loads(line)
@@ -193,9 +193,9 @@ class _Judge:
 _LATE = "late"
 
 
-def _start() -> subprocess.Popen[str]:
+def _start(*, seconds: float) -> subprocess.Popen[str]:
     # Not multiprocessing's spawn, which would run an unguarded script of the user's again.
-    work = "from zoo.backends import layer_worker; layer_worker.serve()"
+    work = f"from zoo.backends import layer_worker; layer_worker.serve(seconds={seconds})"
     try:
         process = subprocess.Popen(
             [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {work}"],
