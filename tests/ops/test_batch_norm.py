@@ -7,6 +7,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 
+from zoo.ops import dispatch, launcher
 from zoo.ops.batch_norm import batch_norm, reference
 from zoo.ops.dropout import dropout
 
@@ -37,7 +38,8 @@ def plain(x, weight, bias, rows, *, relu=False, p=0.0):
 @pytest.mark.parametrize("rows", [23, 30, 1])
 def test_it_is_torchs_on_the_real_rows(kernels, after, rows, monkeypatch):
     if not kernels:
-        monkeypatch.setenv("ZOO_KERNELS", "reference")
+        monkeypatch.setattr(dispatch, "SWITCHED_OFF", True)
+        monkeypatch.setattr(launcher, "launch", lambda *_, **__: pytest.fail("a kernel ran"))
     x, weight, bias, count = inputs(rows)
     y, mean, variance = batch_norm(
         x, weight, bias, rows=count, eps=EPS, seed=SEED, stream=4, **after

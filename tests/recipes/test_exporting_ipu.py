@@ -123,7 +123,7 @@ def test_packs_that_fill_up_the_last_call_weigh_nothing(copy: Path) -> None:
     told = run(copy, "train", "--in-order", "--epochs", "1")
     assert [row["step"] for row in told if "loss" in row] == [1, 2, 3]
     labels = np.load(copy / "data" / "train" / "labels.npy")
-    assert labels.sum() == sum(r["labels_per_s"] > 0 for r in told if "labels_per_s" in r) * 102
+    assert labels.sum() == 102 and told[-2]["labels_per_s"] > 0
 
 
 def test_it_predicts_what_the_weights_do(copy: Path, trained: Path) -> None:

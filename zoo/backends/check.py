@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -231,13 +232,11 @@ def _finding(verdict: rules.Verdict, operator: str, where: tuple[str, int] | Non
         line=where and where[1],
     )
     if made.kind == "host-read" and made.code.startswith(_BRANCHES):
-        return Finding(
-            **{
-                **{f: getattr(made, f) for f in made.__dataclass_fields__},
-                "kind": "branch-on-value",
-                "says": "a Python branch on a value: a compiled step takes one branch for ever",
-                "instead": "torch.where(condition, a, b)",
-            }
+        return replace(
+            made,
+            kind="branch-on-value",
+            says="a Python branch on a value: a compiled step takes one branch for ever",
+            instead="torch.where(condition, a, b)",
         )
     return made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 Kind = Literal[
@@ -55,5 +55,5 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
         key = (one.kind, one.operator, one.file, one.line)
         known = held.get(key)
         count = one.count + (known.count if known else 0)
-        held[key] = Finding(**{**asdict(known or one), "count": count})
+        held[key] = replace(known or one, count=count)
     return sorted(held.values(), key=lambda f: (f.level != "error", f.file or "", f.line or 0))

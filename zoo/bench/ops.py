@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.backends import compiled
+from zoo.backends.graph import first_line
 from zoo.bench.machine import QUIET, LoadMeter, busy_error, check_quiet, describe, peaks
 from zoo.bench.ops_forms import OPS, Case, check, make
 from zoo.errors import RequestError
@@ -155,9 +157,7 @@ def _measure(
         "eager_form": best,
         "ours_s": seconds.get("ours"),
         "ours_sorted_s": seconds.get("ours, sorted"),
-        "compiled_s": _compiled(case, best, repeats=repeats, turn_ms=turn_ms)
-        if compiling
-        else None,
+        "compiled_s": None,
         "speedup": seconds[best] / seconds["ours"] if case.ours else None,
         "bytes": case.moved,
         "flops": case.flops,
@@ -165,7 +165,7 @@ def _measure(
         "forms_s": {name: seconds[name] for name in case.eager},
     }
     if compiling:
-        row["compiled_s"] = _compiled(case, best, repeats=repeats, turn_ms=turn_ms)
+        row |= _compiled(case, best, repeats=repeats, turn_ms=turn_ms)
     fastest = min(seconds[best], seconds.get("ours", seconds[best]))
     row["gb_per_s"] = case.moved / fastest / 1e9
     row["gflops"] = case.flops / fastest / 1e9
@@ -194,14 +194,15 @@ def _turns(
     return {name: statistics.median(values) for name, values in found.items()}
 
 
-def _compiled(case: Case, best: str, *, repeats: int, turn_ms: float) -> float | None:
-    """Seconds of the fastest eager form compiled, or None where that fails."""
+def _compiled(case: Case, best: str, *, repeats: int, turn_ms: float) -> dict[str, Any]:
+    """Seconds of the fastest eager form compiled, or why there are none."""
     torch._dynamo.reset()
-    form = torch.compile(case.eager[best], fullgraph=True, dynamic=False)
     try:
-        return _turns({"compiled": form}, repeats=repeats, turn_ms=turn_ms)["compiled"]
-    except Exception:  # no compiler, or nothing it can do: a column without a figure
-        return None
+        form = compiled(case.eager[best], backend="inductor")
+        seconds = _turns({"compiled": form}, repeats=repeats, turn_ms=turn_ms)["compiled"]
+    except Exception as error:  # one form that can't be compiled is a fact, not the end
+        return {"compiled_failed": first_line(error)}
+    return {"compiled_s": seconds}
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -299,4 +300,7 @@ def render(result: Mapping[str, Any]) -> str:
     copy = result["peaks"]["copy_gb_per_s"]
     most = max(result["rows"], key=lambda row: row["gb_per_s"])
     lines.append(f"  a copy runs at {copy:.0f} GB/s; {most['op']} at best {most['gb_per_s']:.0f}")
+    failed = [row for row in result["rows"] if "compiled_failed" in row]
+    if failed:
+        lines.append(f"  not compiled: {len(failed)} forms, first: {failed[0]['compiled_failed']}")
     return "\n".join([*lines, *(f"  {path}" for path in result.get("files", []))])

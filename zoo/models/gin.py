@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 from zoo.ops.batch_norm import batch_norm
 from zoo.ops.propagate_edge import propagate_edge
+from zoo.ops.segment import segment_reduce
+from zoo.ops.softmax import segment_softmax
 
 Readout = Literal["mean", "sum", "attention"]
 ATOM_CATEGORIES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
@@ -216,9 +218,8 @@ class GIN(nn.Module):
 
     def _read_out(self, x: Tensor, batch: dict[str, Tensor]) -> Tensor:
         if self.arguments.readout == "attention":
-            score = self.gate(x).squeeze(1)
-            score = torch.where(batch["nodes_mask"], score, torch.full_like(score, -torch.inf))
-            x = x * _softmax(score, batch).unsqueeze(1).to(x.dtype)
+            score = torch.where(batch["nodes_mask"].unsqueeze(1), self.gate(x), 0.0)
+            x = x * segment_softmax(score, batch["node_ptr"]).to(x.dtype)
         summed = self._sum(x, batch)
         if self.arguments.readout != "mean":
             return summed
@@ -228,18 +229,6 @@ class GIN(nn.Module):
 
     def _sum(self, x: Tensor, batch: dict[str, Tensor]) -> Tensor:
         """Sum of the real atoms of each graph: [G, F]."""
+        # Replaced, not left to padding graphs: NaN there would reach the weights' gradients.
         x = torch.where(batch["nodes_mask"].unsqueeze(1), x, torch.zeros_like(x))
-        index = batch["batch"].to(torch.int64).unsqueeze(1).expand_as(x)
-        graphs = batch["graphs_mask"].shape[0]
-        return x.new_zeros(graphs, x.shape[1]).scatter_add(0, index, x)
-
-
-def _softmax(score: Tensor, batch: dict[str, Tensor]) -> Tensor:
-    """Softmax over the atoms of each graph: [N]; zero for padding."""
-    index = batch["batch"].to(torch.int64)
-    graphs = batch["graphs_mask"].shape[0]
-    finite = torch.where(batch["nodes_mask"], score, torch.zeros_like(score))
-    most = finite.new_full((graphs,), -torch.inf).scatter_reduce(0, index, finite, "amax")
-    power = torch.where(batch["nodes_mask"], torch.exp(finite - most.index_select(0, index)), 0.0)
-    total = power.new_zeros(graphs).scatter_add(0, index, power)
-    return power / total.clamp(min=1e-30).index_select(0, index)
+        return segment_reduce(x, batch["node_ptr"])

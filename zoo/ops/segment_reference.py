@@ -1,4 +1,4 @@
-"""Plain torch forms of the operators in `zoo.ops.segment` and `zoo.ops.sorting`.
+"""Plain torch forms of the operators in `zoo.ops.segment` and `zoo.ops.scatter`.
 
 They use only operators that whole-graph compilers know, `scatter_add` and `scatter_reduce` with an
 expanded index among them, and stand in for the kernels on other devices, in exported programs and

@@ -41,19 +41,20 @@ def load(name: str | Path) -> EnergyModel | ExportedModel:
 
         return load_exported(Path(name).expanduser())
     path = find_weights(name)
-    _doubt(path)
     task = artifact.read_spec(path).task
     if task not in _TASKS:
         raise WeightsError(f"{path} is for the task {task!r}, which this gnn-zoo doesn't know")
-    return _TASKS[task](path)
+    model = _TASKS[task](path)
+    _doubt(path, sha256=model.sha256)
+    return model
 
 
-def _doubt(path: Path) -> None:
+def _doubt(path: Path, *, sha256: str) -> None:
     """Warn of a file that is called like one that ships and is another."""
     for entry in registry.entries().values():
         for tag in entry.tags.values():
             known = tag.weights
-            if known and known.file == path.name and artifact.sha256_file(path) != known.sha256:
+            if known and known.file == path.name and sha256 != known.sha256:
                 warnings.warn(
                     f"{path} is called like {entry.name}'s weights and is another file (sha256)",
                     stacklevel=3,

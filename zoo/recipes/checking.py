@@ -140,8 +140,7 @@ def _example(cls: Any, example: str | Path | None) -> Any:
         program = torch.export.load(example)
         if program.example_inputs is None:
             raise RequestError(f"{example} holds no example inputs")
-        args, kwargs = program.example_inputs
-        return (*args, *kwargs.values()) if not kwargs else (args, kwargs)
+        return program.example_inputs
     if not hasattr(cls, "example"):
         raise RequestError(
             f"{cls.__name__} has no example inputs\n"

@@ -84,7 +84,7 @@ def facts(spec: Spec, *, sha256: str) -> dict[str, Any]:
     atomic number), plus `mean`, plus `std` times the output, in `properties`' unit.
     """
     scaling = spec.scaling[spec.properties[0].name]
-    known = {str(z): float(value) for z, value in enumerate(shares(spec)) if value}
+    per_atom = {str(z): float(value) for z, value in enumerate(shares(spec)) if value}
     known_entry = spec.entry.partition(".")[0] in registry.entries()
     return {
         "entry": spec.entry,
@@ -92,7 +92,7 @@ def facts(spec: Spec, *, sha256: str) -> dict[str, Any]:
         "batch_shape": spec.batch_shape.model_dump(),
         "properties": [p.model_dump() for p in spec.properties],
         "units": {"pos": "Å", "scaled": "1", spec.properties[0].name: spec.properties[0].unit},
-        "unscale": {"per_atom": known, "mean": scaling.mean, "std": scaling.std},
+        "unscale": {"per_atom": per_atom, "mean": scaling.mean, "std": scaling.std},
         "spec": spec.model_dump(mode="json"),
         "card": registry.card(spec.entry).as_dict() if known_entry else None,
     }

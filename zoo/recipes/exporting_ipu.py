@@ -20,7 +20,7 @@ from zoo.recipes.building import find_weights
 from zoo.recipes.config import Config, is_file, load_config
 from zoo.recipes.energy import EnergyTask, open_data
 from zoo.recipes.energy_model import load_energy_model
-from zoo.recipes.exporting import facts, predict_step
+from zoo.recipes.exporting import predict_step
 from zoo.recipes.packed import column, shares
 
 
@@ -92,12 +92,16 @@ def _trained(name: str | Path, config: Config, task: EnergyTask) -> tuple[Spec, 
 def _options(config: Config, spec: Spec, *, packs: int) -> dict[str, Any]:
     """What run_ipu.py is told; the user may edit it."""
     train = config.train
-    scale = facts(spec, sha256="")["unscale"]
+    scaling = spec.scaling[spec.properties[0].name]
     steps = -(-packs // train.accumulate)
     return {
         "entry": config.entry,
         "column": column(spec),
-        "unscale": {**scale, "per_atom": shares(spec).tolist()},
+        "unscale": {
+            "per_atom": shares(spec).tolist(),
+            "mean": scaling.mean,
+            "std": scaling.std,
+        },
         "seed": train.seed,
         "epochs": train.epochs,
         "device_iterations": 1,

@@ -30,9 +30,9 @@ def estimate(program: ExportedProgram, *, training: bool) -> dict[str, Any]:
     In inference only what is live at once counts. 64-bit values are 32 bits wide there.
     """
     inputs = weights = 0
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     for spec in program.graph_signature.input_specs:
-        node = next(n for n in program.graph.nodes if n.name == getattr(spec.arg, "name", None))
-        size = _bytes(node.meta.get("val"))
+        size = _bytes(values.get(getattr(spec.arg, "name", "")))
         if spec.kind == InputKind.USER_INPUT:
             inputs += size
         else:

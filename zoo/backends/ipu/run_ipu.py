@@ -136,7 +136,7 @@ def make_options(options, training, offline=None):
             made.broadcastBuffers(False)
     proportion = options["available_memory_proportion"]
     if proportion is not None:
-        made.setAvailableMemoryProportion({"IPU%d" % i: proportion for i in range(1)})
+        made.setAvailableMemoryProportion({"IPU0": proportion})
     if options["executable_cache"]:
         made.enableExecutableCaching(options["executable_cache"])
     made.randomSeed(options["seed"])
