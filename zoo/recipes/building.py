@@ -11,18 +11,24 @@ from torch import nn
 
 from zoo import artifact, hub, registry
 from zoo.errors import RequestError, WeightsError, unknown
-from zoo.models.gin import GIN, GINArguments
 from zoo.models.schnet import SchNet, SchNetArguments
 from zoo.recipes.energy_model import EnergyModel, load_energy_model
 
 if TYPE_CHECKING:
     from zoo.recipes.exported_model import ExportedModel
 
+
+def _gin(given: Mapping[str, Any]) -> nn.Module:
+    from zoo.models.gin import GIN, GINArguments  # with ops that loading another model can spare
+
+    return GIN(arguments=registry.validate(GINArguments, given, where="gin"))
+
+
 _ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "schnet": lambda given: SchNet(
         arguments=registry.validate(SchNetArguments, given, where="schnet")
     ),
-    "gin": lambda given: GIN(arguments=registry.validate(GINArguments, given, where="gin")),
+    "gin": _gin,
 }
 _TASKS: dict[str, Callable[[Path], EnergyModel]] = {"energy": load_energy_model}
 
