@@ -22,7 +22,7 @@ from typing import Any
 
 from zoo.files import sha256_file
 from zoo.recipes import run as running
-from zoo.recipes.config import Config
+from zoo.recipes.config import Config, as_config
 
 
 def _child(work: Callable[[], Any], *, seconds: float | None = None) -> int:
@@ -68,7 +68,7 @@ def _weights(folder: Path) -> str:
 
 def main() -> None:
     folder, plan = Path(sys.argv[1]), json.loads(sys.argv[2])
-    config = Config.model_validate(plan["config"])
+    config = as_config(plan["config"], where="the plan")
     running._plots = lambda *_: []  # type: ignore[assignment]
     running.run(config=config, folder=folder / "warm")
     began = time.monotonic()

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from zoo.batching.pack import Batch, Plan, check_fit, fill_batch, make_plan
 from zoo.batching.shape import FixedSize
@@ -52,7 +53,8 @@ class PackLoader:
     `ids` are the store indices of the split, `targets` [graphs of the store, T] its labels (NaN =
     unknown). Each replica draws every `replicas`-th pack, so every real graph appears exactly once
     an epoch on exactly one replica. `skip_oversize` leaves out graphs that fit no pack and counts
-    them in `skipped`; otherwise they are a RequestError.
+    them in `skipped`; otherwise they are a RequestError. With `draws` a batch also holds seed int32
+    [1], another one for each pack of each epoch: what dropout draws from.
     """
 
     def __init__(
@@ -68,13 +70,14 @@ class PackLoader:
         rank: int = 0,
         replicas: int = 1,
         skip_oversize: bool = False,
+        draws: bool = False,
     ) -> None:
         self.shape = shape
         self.epoch = 0
         self.position = 0
         self._store, self._cutoff, self._targets = store, cutoff, targets
         self._seed, self._shuffle = seed, shuffle
-        self._rank, self._replicas = rank, replicas
+        self._rank, self._replicas, self._draws = rank, replicas, draws
         self._nodes = store.nodes_per_graph()
         self._edges = store.edges_per_graph(cutoff=cutoff)
         self.skipped = 0
@@ -111,9 +114,20 @@ class PackLoader:
         while self.position < len(self):
             number = self.position * self._replicas + self._rank
             self.position += 1
-            yield self.batch(self.plan().pack(number))
+            yield self._pack(number)
         self.epoch += 1
         self.position = 0
+
+    def example(self) -> Batch:
+        """The first pack of the epoch, for those who compile."""
+        return self._pack(0)
+
+    def _pack(self, number: int) -> Batch:
+        batch = self.batch(self.plan().pack(number))
+        if self._draws:
+            state = np.random.SeedSequence((self._seed, self.epoch, number)).generate_state(1)
+            batch["seed"] = torch.from_numpy((state >> 1).astype(np.int32))
+        return batch
 
     def batch(self, graphs: np.ndarray) -> Batch:
         """The batch that holds these graphs of the store."""

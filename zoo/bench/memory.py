@@ -81,12 +81,13 @@ def measure(
     from zoo.datasets import qm9
     from zoo.ops import cfconv_kernel  # noqa: F401
     from zoo.recipes import energy
-    from zoo.recipes.config import load_config
+    from zoo.recipes.config import energy_config, load_config
     from zoo.recipes.scaling import fit_labels
     from zoo.training.memory import PeakMemory
     from zoo.training.versions import versions
 
-    config = load_config(name, preset=preset, overrides=overrides)
+    loaded = load_config(name, preset=preset, overrides=overrides)
+    config = energy_config(loaded, what="this benchmark")
     cutoff = config.model.arguments.cutoff
     phases: dict[str, dict[str, float]] = {}
     peak = PeakMemory(interval=0.01).start()

@@ -23,7 +23,7 @@ from zoo.batching.store import Store
 from zoo.bench.machine import describe, flush_denormals
 from zoo.bench.sides import Side, open_recipe, training_state
 from zoo.bench.worker import Handlers
-from zoo.recipes.config import Config
+from zoo.recipes.settings import EnergyConfig
 
 
 class GivenGraph(nn.Module):
@@ -65,7 +65,7 @@ def pyg_loader(data: Sequence[Any], *, batch_size: int, drop_last: bool = False)
     return DataLoader(data, batch_size=batch_size, shuffle=True, drop_last=drop_last)
 
 
-def pyg_side(*, config: Config, data: Sequence[Any], batch_size: int) -> Side:
+def pyg_side(*, config: EnergyConfig, data: Sequence[Any], batch_size: int) -> Side:
     """PyG's SchNet of the config's size, in float32, one batch a step."""
     from torch_geometric.nn.models.schnet import SchNet
 

@@ -18,8 +18,9 @@ from zoo.batching.shape import FixedSize
 from zoo.bench.machine import describe
 from zoo.bench.worker import Handlers
 from zoo.errors import UnavailableError
-from zoo.recipes.config import Config, load_config, with_overrides
+from zoo.recipes.config import energy_config, load_config, with_overrides
 from zoo.recipes.energy import EnergyData, EnergyTask, open_data
+from zoo.recipes.settings import EnergyConfig
 from zoo.training.optimiser import make_average, make_optimiser, make_plateau, make_schedule
 from zoo.training.settings import TrainSettings
 from zoo.training.state import Progress, TrainingState
@@ -83,16 +84,17 @@ class Side:
 
 def open_recipe(
     *, name: str, preset: str, overrides: Sequence[str]
-) -> tuple[Config, EnergyData, list[str]]:
+) -> tuple[EnergyConfig, EnergyData, list[str]]:
     """A recipe in float32 and its data or, where QM9 is not here, made-up molecules; and notes."""
     config = load_config(name, preset=preset, overrides=overrides)
     config = with_overrides(config, ["train.precision=float32"], where="bench")
+    chosen = energy_config(config, what="this benchmark")
     try:
-        return config, open_data(config), []
+        return chosen, open_data(chosen), []
     except UnavailableError as error:
         note = f"made-up molecules, not QM9: {str(error).splitlines()[0]}"
-    config = with_overrides(config, [f"data.synthetic={MADE_UP}"], where="bench")
-    return config, open_data(config), [note]
+    chosen = with_overrides(chosen, [f"data.synthetic={MADE_UP}"], where="bench")
+    return chosen, open_data(chosen), [note]
 
 
 def training_state(*, module: nn.Module, task: Any, settings: TrainSettings) -> TrainingState:
@@ -109,7 +111,7 @@ def training_state(*, module: nn.Module, task: Any, settings: TrainSettings) -> 
     )
 
 
-def zoo_side(*, config: Config, data: EnergyData) -> Side:
+def zoo_side(*, config: EnergyConfig, data: EnergyData) -> Side:
     """SchNet as `zoo run` trains it: the config's packs, lanes, precision and backend."""
     task = EnergyTask(config=config, data=data)
 

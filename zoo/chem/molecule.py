@@ -46,6 +46,7 @@ class Molecule:
     how: where the geometry comes from: `GIVEN`, `ETKDG`, `RANDOM`, or "" if there is none
     columns: the input's own columns
     column, value: what the geometry was read from, such as "smiles" and the SMILES
+    smiles: the whole SMILES, where rows were read for their bonds and have no geometry
     """
 
     row: int
@@ -56,6 +57,7 @@ class Molecule:
     columns: Mapping[str, Any] = field(default_factory=dict)
     column: str = ""
     value: str = ""
+    smiles: str = ""
     warnings: tuple[str, ...] = ()
     problem: Problem | None = None
 
@@ -73,7 +75,13 @@ def refused(molecule: Molecule, *, column: str, value: str, reason: str) -> Mole
     """The same row without a geometry, and with the reason."""
     problem = Problem(molecule.row, molecule.line, column, shorten(value), reason)
     return replace(
-        molecule, numbers=_NO_NUMBERS, positions=_NO_POSITIONS, how="", warnings=(), problem=problem
+        molecule,
+        numbers=_NO_NUMBERS,
+        positions=_NO_POSITIONS,
+        how="",
+        smiles="",
+        warnings=(),
+        problem=problem,
     )
 
 

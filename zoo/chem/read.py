@@ -63,13 +63,15 @@ def read_molecules(
     *,
     smiles: str | None = None,
     on_error: Policy = "nan",
+    geometry: bool = True,
     conformer_seconds: float = 10.0,
     seed: int = 0,
 ) -> Molecules:
     """Read molecules from one or several of ase.Atoms, SMILES or RDKit Mols, from a pandas
     DataFrame or Series, or from a file: .csv .tsv .smi .sdf .mol .xyz .extxyz, each also .gz.
 
-    A row without a geometry gets one (conformers.py), within `conformer_seconds`. A row that can't
+    A row without a geometry gets one (conformers.py), within `conformer_seconds`; or, without
+    `geometry`, each has a SMILES, unread as yet, and none has a geometry. A row that can't
     be used says why; `on_error` = "raise" stops at it (DataError), "skip" leaves it out, "nan"
     keeps its place. `smiles` names the column with SMILES; by default the one called so. A text
     is a file if it ends like one or if there is one, else a SMILES.
@@ -78,7 +80,7 @@ def read_molecules(
     """
     check_policy(on_error)
     check_request(seed=seed, seconds=conformer_seconds)
-    conform = partial(embed, seed=seed, seconds=conformer_seconds)
+    conform = partial(embed, seed=seed, seconds=conformer_seconds) if geometry else None
     found = _open(source, smiles=smiles, conform=conform)
     if on_error == "raise" and found.problems:
         raise error_of(found.problems[0], where=found.where)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from zoo.chem.conformers import Conformer
-from zoo.chem.molecule import GIVEN, Molecule, formula, refused, with_geometry
+from zoo.chem.molecule import GIVEN, Molecule, formula, refused, shorten, with_geometry
 from zoo.chem.rdkit_log import caught
 from zoo.chem.worker import electron_warnings
 from zoo.errors import DataError
 
-Conform = Callable[[Any], Conformer]
+Conform = Callable[[Any], Conformer] | None
+"""What makes a geometry of a SMILES or Mol; None where rows are read for their bonds alone."""
 
 
 def is_item(value: Any) -> bool:
@@ -30,6 +32,8 @@ def from_smiles(molecule: Molecule, cell: Any, *, column: str, conform: Conform)
     if is_missing(cell) or not str(cell).strip():
         return refused(molecule, column=column, value="", reason="an empty cell")
     text = str(cell).strip()
+    if conform is None:
+        return replace(molecule, smiles=text, column=column, value=shorten(text))
     return _made(molecule, text, column=column, value=text, conform=conform)
 
 
@@ -39,7 +43,7 @@ def _made(
     *,
     column: str,
     value: str,
-    conform: Conform,
+    conform: Callable[[Any], Conformer],
     warnings: tuple[str, ...] = (),
 ) -> Molecule:
     try:
@@ -57,7 +61,12 @@ def _made(
     )
 
 
-def from_atoms(molecule: Molecule, numbers: Any, positions: Any, periodic: bool) -> Molecule:
+def from_atoms(
+    molecule: Molecule, numbers: Any, positions: Any, periodic: bool, *, conform: Conform
+) -> Molecule:
+    if conform is None:
+        reason = "a geometry says nothing of bonds: give a SMILES or an SDF file"
+        return refused(molecule, column="geometry", value=formula(numbers), reason=reason)
     if periodic:
         reason = "a periodic structure (pbc): only molecules by themselves can be taken"
         value = formula(numbers)
@@ -70,6 +79,10 @@ def from_atoms(molecule: Molecule, numbers: Any, positions: Any, periodic: bool)
 def from_mol(molecule: Molecule, mol: Any, *, column: str, conform: Conform) -> Molecule:
     from rdkit import Chem
 
+    if conform is None:
+        with caught():
+            smiles = str(Chem.MolToSmiles(Chem.RemoveHs(mol, sanitize=False)))
+        return replace(molecule, smiles=smiles, column=column, value=shorten(smiles))
     with caught():
         full = Chem.AddHs(mol, addCoords=True)
     numbers = [atom.GetAtomicNum() for atom in full.GetAtoms()]

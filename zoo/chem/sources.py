@@ -138,7 +138,8 @@ def xyz_file(path: Path, *, conform: Conform) -> Source:
                 value = block.text.split("\n")[0]
                 yield refused(molecule, column="geometry", value=value, reason=str(error))
             else:
-                yield from_atoms(molecule, atoms.numbers, atoms.positions, atoms.periodic)
+                where = (atoms.numbers, atoms.positions, atoms.periodic)
+                yield from_atoms(molecule, *where, conform=conform)
 
     def names() -> Iterator[str]:
         for block in blocks.xyz_blocks(path):
@@ -163,7 +164,8 @@ def items(values: Sequence[Any], *, conform: Conform) -> Source:
             molecule = Molecule(row=number, columns=_item_columns(value))
             if is_a(value, "ase", "Atoms"):
                 periodic = bool(value.pbc.any())
-                yield from_atoms(molecule, value.numbers, value.positions, periodic)
+                where = (value.numbers, value.positions, periodic)
+                yield from_atoms(molecule, *where, conform=conform)
             elif is_a(value, "rdkit.Chem", "Mol"):
                 yield from_mol(molecule, value, column="mol", conform=conform)
             else:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
 class Property:
-    """A quantity being predicted. `reference` says what its zero is, where that can be mistaken."""
+    """A quantity being predicted, or a yes or no ("binary"), or one of several `classes`.
+
+    `reference` says what a quantity's zero is, where that can be mistaken.
+    """
 
     name: str
     unit: str
     description: str
     reference: str = ""
+    kind: Literal["regression", "binary", "multiclass"] = "regression"
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +34,7 @@ class Source:
 @dataclass(frozen=True, kw_only=True)
 class DatasetFacts:
     """A data set's card: `counts` are the published ones, checked when it is read; `splits` maps a
-    protocol's name to the sha256 of its stored indices.
+    protocol's name to the sha256 of its stored indices; `metric` is what published results give.
     """
 
     name: str
@@ -40,6 +46,7 @@ class DatasetFacts:
     counts: dict[str, int]
     splits: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    metric: str = "mae"
 
     def property(self, name: str) -> Property:
         """The property of this name (KeyError when the data set has none)."""

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from zoo.ops.batch_norm import batch_norm
+from zoo.ops.propagate import propagate
 from zoo.ops.propagate_edge import propagate_edge
 from zoo.ops.segment import segment_reduce
 from zoo.ops.softmax import segment_softmax
@@ -41,7 +42,13 @@ class GINArguments(BaseModel):
     virtual_node: bool = Field(False, description="a node joined to all atoms of its molecule")
     residual: bool = Field(False, description="add each layer's input to its output")
     readout: Readout = Field("mean", description="how atoms' features make the molecule's")
-    outputs: int = Field(1, ge=1, description="properties predicted")
+    outputs: int = Field(1, ge=1, description="properties or classes predicted")
+    atom_categories: tuple[int, ...] = Field(
+        ATOM_CATEGORIES, min_length=1, description="values of each of a node's categories"
+    )
+    bond_categories: tuple[int, ...] = Field(
+        BOND_CATEGORIES, description="values of each of an edge's categories; none: edges alike"
+    )
 
 
 class BatchNorm(nn.Module):
@@ -124,17 +131,21 @@ class Categories(nn.Module):
 class Layer(nn.Module):
     """One message-passing step and the normalisation after it."""
 
-    def __init__(self, *, features: int):
+    def __init__(self, *, features: int, bond_categories: Sequence[int]):
         super().__init__()
         self.eps = nn.Parameter(torch.zeros(1))
-        self.bonds = Categories(sizes=BOND_CATEGORIES, features=features)
+        if bond_categories:
+            self.bonds = Categories(sizes=bond_categories, features=features)
         self.first = nn.Linear(features, 2 * features)
         self.first_norm = BatchNorm(features=2 * features)
         self.second = nn.Linear(2 * features, features)
         self.norm = BatchNorm(features=features)
 
     def forward(self, x: Tensor, graph: dict[str, Tensor], rows: Tensor, **after: Any) -> Tensor:
-        messages = propagate_edge(x, self.bonds.table().to(x.dtype), **graph)
+        if "edge_type" in graph:
+            messages = propagate_edge(x, self.bonds.table().to(x.dtype), **graph)
+        else:
+            messages = propagate(x, **graph)
         hidden = self.first((1 + self.eps) * x + messages)
         hidden = self.first_norm(hidden, rows, relu=True)
         out: Tensor = self.norm(self.second(hidden), rows, **after)
@@ -157,10 +168,19 @@ class VirtualNode(nn.Module):
         return out
 
 
+def _kinds(categories: Tensor, sizes: Sequence[int]) -> Tensor:
+    """int32 [E, C] -> int32 [E]: the row of each combination in `Categories.table`."""
+    kinds = categories[:, 0]
+    for number, size in enumerate(sizes[1:], start=1):
+        kinds = kinds * size + categories[:, number]
+    return kinds
+
+
 class GIN(nn.Module):
     """Molecules in fixed-shape batches -> one value per graph and output.
 
-    `forward(batch)` takes atom int [N, 9] and bond int [E, 3] (OGB's categories), batch int [N],
+    `forward(batch)` takes atom int [N, 9] and bond int [E, 3] (OGB's categories, or those of the
+    arguments), batch int [N],
     the edges (src, dst, dst_ptr, src_ptr, src_perm: each bond both ways), the masks and, to train
     with dropout, seed int [1]; it returns [G, outputs]. Rows of padding graphs hold no meaning.
     """
@@ -168,8 +188,10 @@ class GIN(nn.Module):
     def __init__(self, *, arguments: GINArguments):
         super().__init__()
         a = self.arguments = arguments
-        self.atoms = Categories(sizes=ATOM_CATEGORIES, features=a.features)
-        self.layers = nn.ModuleList(Layer(features=a.features) for _ in range(a.layers))
+        self.atoms = Categories(sizes=a.atom_categories, features=a.features)
+        self.layers = nn.ModuleList(
+            Layer(features=a.features, bond_categories=a.bond_categories) for _ in range(a.layers)
+        )
         if a.virtual_node:
             self.virtual = nn.Parameter(torch.zeros(1, a.features))
             self.virtual_layers = nn.ModuleList(
@@ -182,18 +204,33 @@ class GIN(nn.Module):
                 nn.Linear(2 * a.features, 1, bias=False),
             )
         self.output = nn.Linear(a.features, a.outputs)
+        self._frozen = False
+
+    def freeze(self) -> None:
+        """Leave all but the output layer as it is: it has no gradients, drops nothing, and batch
+        normalisation goes by what it has learnt.
+        """
+        self._frozen = True
+        self.requires_grad_(False)
+        self.output.requires_grad_(True)
+        self.train(self.training)
+
+    def train(self, mode: bool = True) -> GIN:
+        super().train(mode)
+        if self._frozen:
+            for child in self.children():
+                child.train(mode and child is self.output)
+        return self
 
     def embed(self, batch: dict[str, Tensor]) -> Tensor:
         """Atoms' features after the last layer: [N, F]; padding rows hold no meaning."""
         a = self.arguments
-        edges = batch["bond"].to(torch.int32)
-        size = BOND_CATEGORIES
-        kinds = (edges[:, 0] * size[1] + edges[:, 1]) * size[2] + edges[:, 2]
         graph = {name: batch[name] for name in ("src", "dst", "dst_ptr", "src_ptr", "src_perm")}
-        graph["edge_type"] = kinds
+        if a.bond_categories:
+            graph["edge_type"] = _kinds(batch["bond"].to(torch.int32), a.bond_categories)
         rows = batch["nodes_mask"].sum(dtype=torch.int32)
         x: Tensor = self.atoms(batch["atom"])
-        p = a.dropout if self.training else 0.0
+        p = a.dropout if self.training and not self._frozen else 0.0
         seed = batch["seed"] if p > 0 else None
         if a.virtual_node:
             graphs = batch["graphs_mask"].sum(dtype=torch.int32)

@@ -16,6 +16,9 @@ from zoo.recipes.energy_model import EnergyModel, load_energy_model
 
 if TYPE_CHECKING:
     from zoo.recipes.exported_model import ExportedModel
+    from zoo.recipes.property_model import PropertyModel
+
+    TrainedModel = EnergyModel | PropertyModel
 
 
 def _gin(given: Mapping[str, Any]) -> nn.Module:
@@ -30,7 +33,18 @@ _ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     ),
     "gin": _gin,
 }
-_TASKS: dict[str, Callable[[Path], EnergyModel]] = {"energy": load_energy_model}
+
+
+def _property(path: Path) -> PropertyModel:
+    from zoo.recipes.property_model import load_property_model
+
+    return load_property_model(path)
+
+
+_TASKS: dict[str, Callable[[Path], TrainedModel]] = {
+    "energy": load_energy_model,
+    "property": _property,
+}
 
 
 def create(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
@@ -40,13 +54,17 @@ def create(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
     return _ARCHITECTURES[architecture](arguments)
 
 
-def load(name: str | Path) -> EnergyModel | ExportedModel:
+def load(name: str | Path) -> TrainedModel | ExportedModel:
     """See `zoo.load`."""
     if str(name).endswith((".pt2", ".onnx")):
         from zoo.recipes.exported_model import load_exported
 
         return load_exported(Path(name).expanduser())
-    path = find_weights(name)
+    return load_file(find_weights(name))
+
+
+def load_file(path: Path) -> TrainedModel:
+    """The trained model in a weight file. Errors as in `zoo.load`."""
     task = artifact.read_spec(path).task
     if task not in _TASKS:
         raise WeightsError(f"{path} is for the task {task!r}, which this gnn-zoo doesn't know")

@@ -16,8 +16,8 @@ from zoo.backends.check import TARGETS, Target, check
 from zoo.backends.graph import Step
 from zoo.errors import RequestError, UnavailableError, unknown
 from zoo.recipes.config import Config, load_config, with_overrides
-from zoo.recipes.energy import EnergyTask, open_data
 from zoo.recipes.exporting import predict_step
+from zoo.recipes.tasks import open_task
 
 MADE_UP = 2000
 """Molecules to make up where the data isn't on the machine: only their sizes matter here."""
@@ -80,14 +80,13 @@ def _report(
 def _entry(config: Config) -> tuple[Parts, list[str]]:
     notes = []
     try:
-        data = open_data(config)
+        task = open_task(config)
     except UnavailableError as error:
         notes.append(f"shapes of made-up molecules: {str(error).splitlines()[0]}")
         config = with_overrides(config, [f"data.synthetic={MADE_UP}"], where="check")
-        data = open_data(config)
-    task = EnergyTask(config=config, data=data)
-    batch = task.train_loader.batch(task.train_loader.plan().pack(0))
-    shape = data.shape
+        task = open_task(config)
+    batch = task.train_loader.example()
+    shape = task.shape
     notes.append(f"at {shape.nodes} nodes, {shape.edges} edges, {shape.graphs} graphs")
     return {
         "training": (task.module, task.loss, batch, True),

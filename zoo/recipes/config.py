@@ -3,83 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel
 
 from zoo import registry
 from zoo.errors import RequestError, unknown
-from zoo.models.schnet import SchNetArguments
-from zoo.training.settings import TrainSettings
+from zoo.recipes.settings import EnergyConfig, PropertyConfig
 
+Config = EnergyConfig | PropertyConfig
+"""A whole recipe, resolved."""
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+_Config = TypeVar("_Config", bound=Config)
 
-
-class DataSettings(_Strict):
-    """Which data, and how it is split."""
-
-    adapter: Literal["qm9"] = Field(description="the adapter in zoo/datasets that reads it")
-    property: str = Field(description="the property to predict")
-    split_seed: int = Field(0, ge=0, description="seed of the stored random split")
-    folder: Path | None = Field(None, description="read raw files from here, whatever their hash")
-    synthetic: int = Field(0, ge=0, description="molecules to make up instead; 0 reads real data")
-    limit: int = Field(0, ge=0, description="train on this many molecules only; 0 means all")
-
-    @field_validator("folder")
-    @classmethod
-    def _from_anywhere(cls, folder: Path | None) -> Path | None:
-        # A run is resumed from wherever, so its config can't hold a relative path.
-        return folder and folder.expanduser().absolute()
-
-
-class BatchSettings(_Strict):
-    """The fixed shape of a batch: about `graphs` real graphs; slots chosen to fit unless given."""
-
-    graphs: int = Field(100, ge=1, description="graphs of a pack, on average")
-    nodes: int = Field(0, ge=0, description="node slots; 0 chooses")
-    edges: int = Field(0, ge=0, description="edge slots; 0 chooses")
-    slots: int = Field(0, ge=0, description="graph slots; 0 chooses")
-    skip_oversize: bool = Field(False, description="leave out (and count) graphs that fit no pack")
-
-
-class ModelSettings(_Strict):
-    """An architecture and its arguments."""
-
-    architecture: Literal["schnet"] = Field(description="a model in zoo/models")
-    arguments: SchNetArguments = Field(SchNetArguments(), description="what it is built from")
-
-
-class Target(_Strict):
-    """The published number, how it came about, and where it stands."""
-
-    metric: str = Field(description="which of the recipe's metrics")
-    value: float = Field(description="the published value")
-    unit: str = Field("", description="of the value")
-    protocol: str = Field(description="data, split and selection behind it")
-    source: str = Field(description="the paper")
-
-
-class Config(_Strict):
-    """A whole recipe, resolved."""
-
-    entry: str = Field(
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9][A-Za-z0-9_-]*)?$",
-        description="the entry this config is for",
-    )
-    task: Literal["energy"] = Field(description="the recipe in zoo/recipes that runs it")
-    loss: Literal["smooth_l1", "mae", "mse"] = Field("smooth_l1", description="of the scaled label")
-    loss_beta: float = Field(
-        0.03, gt=0, description="scaled error at which smooth_l1 turns from square to absolute"
-    )
-    data: DataSettings
-    batch: BatchSettings = BatchSettings()
-    model: ModelSettings
-    train: TrainSettings
-    target: Target | None = None
+_TASKS: dict[str, type[EnergyConfig] | type[PropertyConfig]] = {
+    "energy": EnergyConfig,
+    "property": PropertyConfig,
+}
 
 
 def is_file(name: str | Path) -> bool:
@@ -116,9 +58,19 @@ def load_config(name: str | Path, *, preset: str = "full", overrides: Sequence[s
     return _validated(raw, overrides, full=full, where=where)
 
 
-def with_overrides(config: Config, overrides: Sequence[str], *, where: str) -> Config:
+def with_overrides(config: _Config, overrides: Sequence[str], *, where: str) -> _Config:
     """A config with `a.b=c` laid over it. Errors as in `load_config`; `where` is its file."""
-    return _validated(config.model_dump(), overrides, full=config.entry, where=where)
+    changed = _validated(config.model_dump(), overrides, full=config.entry, where=where)
+    if not isinstance(changed, type(config)):
+        raise RequestError(f"{where}: task={changed.task} can't be set here: it is another recipe")
+    return changed
+
+
+def energy_config(config: Config, *, what: str) -> EnergyConfig:
+    """The config, which `what` can deal with only if it is an energy recipe's (RequestError)."""
+    if isinstance(config, EnergyConfig):
+        return config
+    raise RequestError(f"{what} is for recipes of the task energy; {config.entry} is {config.task}")
 
 
 def _validated(raw: dict[str, Any], overrides: Sequence[str], *, full: str, where: str) -> Config:
@@ -129,7 +81,17 @@ def _validated(raw: dict[str, Any], overrides: Sequence[str], *, full: str, wher
                 f"override {override!r}: entry names the recipe, and isn't a setting"
             )
         raw = registry.merged(raw, nested)
-    return registry.validate(Config, {**raw, "entry": full}, where=where)
+    return as_config({**raw, "entry": full}, where=where)
+
+
+def as_config(raw: Mapping[str, Any], *, where: str) -> Config:
+    """Plain values as the config of the task that they name. Errors as in `load_config`."""
+    task = raw.get("task")
+    if task is None:
+        raise RequestError(f"{where}: task is missing\nknown: {', '.join(_TASKS)}")
+    if task not in _TASKS:
+        raise unknown(kind=f"task in {where}", name=str(task), known=_TASKS)
+    return registry.validate(_TASKS[task], raw, where=where)
 
 
 def _blocks(raw: dict[str, Any], key: str, *, where: str) -> dict[str, dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,16 @@ from torch.nn import functional as F
 
 from zoo.artifact import BatchShape, PropertySpec, Scaling, Spec
 from zoo.batching.loader import PackLoader
-from zoo.batching.pack import Batch, check_fit, oversize_error
+from zoo.batching.pack import Batch
 from zoo.batching.shape import FixedSize
 from zoo.batching.store import Store
 from zoo.chem.checks import spans
 from zoo.datasets import qm9
 from zoo.errors import DataError, RequestError, unknown
 from zoo.models.schnet import SchNet
-from zoo.recipes.config import Config
+from zoo.recipes.oversize import count_oversize
 from zoo.recipes.scaling import Labels, fit_labels
+from zoo.recipes.settings import EnergyConfig
 from zoo.training import replicas
 from zoo.training.lanes import lane_map
 
@@ -42,7 +44,7 @@ class EnergyData:
     reference: str
 
 
-def open_data(config: Config) -> EnergyData:
+def open_data(config: EnergyConfig) -> EnergyData:
     """Read (or make up) the data, split it, fit the label scaling on the training split alone."""
     data = config.data
     names = [p.name for p in qm9.FACTS.properties]
@@ -89,9 +91,9 @@ def open_data(config: Config) -> EnergyData:
 class EnergyTask:
     """SchNet on one property; see `zoo.training.task.Task`."""
 
-    select = "mae"
+    select, higher_is_better = "mae", False
 
-    def __init__(self, *, config: Config, data: EnergyData) -> None:
+    def __init__(self, *, config: EnergyConfig, data: EnergyData) -> None:
         self.config, self.data = config, data
         if config.model.arguments.outputs != 1:
             raise RequestError("model.arguments.outputs is 1 in this recipe: one property a model")
@@ -100,29 +102,30 @@ class EnergyTask:
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise RequestError("train.device=cuda, and torch sees no GPU here")
         self.module: nn.Module = SchNet(arguments=config.model.arguments).to(self.device)
-        self.skipped = {split: self._oversize(split) for split in data.splits}
+        self.skipped = {
+            split: count_oversize(
+                store=data.store,
+                ids=ids,
+                split=split,
+                shape=data.shape,
+                cutoff=config.model.arguments.cutoff,
+                allowed=config.batch.skip_oversize,
+            )
+            for split, ids in data.splits.items()
+        }
+        self.shape, self.split_sha256, self.digest = (
+            data.shape,
+            data.split_sha256,
+            data.store.digest,
+        )
+        self.units = {"mae": data.unit, "rmse": data.unit, "r2": ""}
+        self.outputs = [f"{config.data.property} [{data.unit}]"]
         self.train_loader = self.loader("train", shuffle=True)
         smooth = partial(F.smooth_l1_loss, beta=config.loss_beta)
         self._criterion = _LOSSES.get(config.loss, smooth)
 
-    def _oversize(self, split: str) -> int:
-        """How many graphs of a split fit no pack. RequestError unless they may be left out."""
-        data, ids = self.data, self.data.splits[split]
-        nodes = data.store.nodes_per_graph()[ids]
-        edges = data.store.edges_per_graph(cutoff=self.config.model.arguments.cutoff)[ids]
-        large = np.flatnonzero(~check_fit(nodes=nodes, edges=edges, shape=data.shape))
-        if len(large) and not self.config.batch.skip_oversize:
-            at = int(large[0])
-            name = f"{split} graph {ids[at]}"
-            raise oversize_error(
-                nodes=int(nodes[at]), edges=int(edges[at]), name=name, shape=data.shape
-            )
-        if len(large) == len(ids):
-            raise RequestError(
-                f"no {split} molecule fits the batch shape, so nothing is left: {data.shape}\n"
-                "give batch.nodes and batch.edges more room, or leave them to be chosen (0)"
-            )
-        return len(large)
+    def sizes(self) -> dict[str, int]:
+        return {split: len(ids) for split, ids in self.data.splits.items()}
 
     def loader(self, split: str, *, shuffle: bool = False) -> PackLoader:
         """The packs of a split, with scaled labels."""
@@ -170,10 +173,9 @@ class EnergyTask:
         rows = index[order].numpy()
         return rows, self.data.labels.unscale(scaled[order].numpy(), rows)
 
-    def predictions_by(self, spec: Spec, split: str) -> tuple[np.ndarray, np.ndarray]:
-        """The same with the label scaling that weights carry, not the one fitted here."""
-        data = self.data
-        name = self.config.data.property
+    def take_over(self, *, spec: Spec, module: nn.Module) -> None:
+        """Evaluate this module with the label scaling that its weights carry."""
+        data, name = self.data, self.config.data.property
         labels = data.labels.with_scaling(
             z=data.store.node["z"],
             node_ptr=data.store.node_ptr,
@@ -181,8 +183,7 @@ class EnergyTask:
             mean=spec.scaling[name].mean,
             std=spec.scaling[name].std,
         )
-        self.data = replace(data, labels=labels)
-        return self.predictions(self.module, split)
+        self.data, self.module = replace(data, labels=labels), module.to(self.device)
 
     def evaluate(self, module: nn.Module, split: str) -> dict[str, float]:
         return self.metrics(*self.predictions(module, split))
@@ -190,6 +191,30 @@ class EnergyTask:
     def metrics(self, rows: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
         """MAE, RMSE and R² of predictions for some graphs, in the property's unit."""
         return metrics(truth=self.data.labels.values[rows], predicted=predicted)
+
+    def plots(self, folder: Path, rows: np.ndarray, predicted: np.ndarray) -> list[Path]:
+        """Parity, and the error by the number of atoms."""
+        from zoo.training import plots
+
+        data, name = self.data, self.config.data.property
+        truth = data.labels.values[rows]
+        # Totals lie on a line whatever the model does; what it learnt is the part above the atoms'.
+        offset = data.labels.offset[rows]
+        return [
+            plots.save_parity(
+                path=folder / "parity.png",
+                truth=truth - offset,
+                predicted=predicted - offset,
+                name=f"{name} less the atoms' shares" if data.labels.atom_refs else name,
+                unit=data.unit,
+            ),
+            plots.save_error_by_size(
+                path=folder / "error-by-size.png",
+                sizes=data.store.nodes_per_graph()[rows],
+                errors=predicted - truth,
+                unit=data.unit,
+            ),
+        ]
 
     @cached_property
     def spec(self) -> Spec:

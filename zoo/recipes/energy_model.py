@@ -43,6 +43,11 @@ class EnergyModel:
         )
 
     @property
+    def modules(self) -> list[SchNet]:
+        """The networks whose predictions are averaged: this one alone."""
+        return [self.module]
+
+    @property
     def column(self) -> str:
         """Name and unit of what is predicted, as in tables: `U0 [eV]`."""
         return column(self.spec)

@@ -17,11 +17,12 @@ from zoo.backends.ipu.folder import write_folder
 from zoo.batching.pack import Batch
 from zoo.errors import RequestError
 from zoo.recipes.building import find_weights
-from zoo.recipes.config import Config, is_file, load_config
+from zoo.recipes.config import energy_config, is_file, load_config
 from zoo.recipes.energy import EnergyTask, open_data
 from zoo.recipes.energy_model import load_energy_model
 from zoo.recipes.exporting import predict_step
 from zoo.recipes.packed import column, shares
+from zoo.recipes.settings import EnergyConfig
 
 
 def export_ipu(
@@ -35,12 +36,13 @@ def export_ipu(
     """Write the folder; see `zoo.export`."""
     if packs < 0:
         raise RequestError(f"packs is a number of packs, or 0 for all, not {packs}")
-    config = load_config(name, preset=preset, overrides=overrides)
+    loaded = load_config(name, preset=preset, overrides=overrides)
+    config = energy_config(loaded, what="the IPU folder")
     if config.train.schedule == "plateau":
         raise RequestError("the folder's script knows no plateau; use train.schedule=cosine")
     task = EnergyTask(config=config, data=open_data(config))
     loader, module = task.train_loader, task.module
-    example = loader.batch(loader.plan().pack(0))
+    example = loader.example()
     training = trace(module=module.train(), step=task.loss, batch=example, gradients=True)
     inference = trace(module=module.eval(), step=predict_step, batch=example)
     weights = {"initial": (task.spec, module.state_dict()), "weights": _trained(name, config, task)}
@@ -74,7 +76,9 @@ def export_ipu(
     }
 
 
-def _trained(name: str | Path, config: Config, task: EnergyTask) -> tuple[Spec, dict[str, Tensor]]:
+def _trained(
+    name: str | Path, config: EnergyConfig, task: EnergyTask
+) -> tuple[Spec, dict[str, Tensor]]:
     """The weights to predict with: the entry's, or the untrained ones where it has none that fit
     the recipe as it was changed.
     """
@@ -89,7 +93,7 @@ def _trained(name: str | Path, config: Config, task: EnergyTask) -> tuple[Spec, 
     return model.spec, model.module.state_dict()
 
 
-def _options(config: Config, spec: Spec, *, packs: int) -> dict[str, Any]:
+def _options(config: EnergyConfig, spec: Spec, *, packs: int) -> dict[str, Any]:
     """What run_ipu.py is told; the user may edit it."""
     train = config.train
     scaling = spec.scaling[spec.properties[0].name]
@@ -122,7 +126,7 @@ def _options(config: Config, spec: Spec, *, packs: int) -> dict[str, Any]:
     }
 
 
-def _readme(config: Config, task: EnergyTask) -> str:
+def _readme(config: EnergyConfig, task: EnergyTask) -> str:
     shape = task.data.shape
     return f"""# {config.entry} for IPUs
 

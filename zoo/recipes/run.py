@@ -15,7 +15,7 @@ import torch
 from zoo import artifact
 from zoo.recipes import run_folder
 from zoo.recipes.config import Config
-from zoo.recipes.energy import EnergyTask, open_data
+from zoo.recipes.tasks import RecipeTask, open_task, plain_name, shown
 from zoo.training import replicas
 from zoo.training.loop import TrainingResult, train
 from zoo.training.memory import PeakMemory
@@ -38,7 +38,7 @@ def run(
     """
     joined = replicas.join_torchrun()
     if resume and run_folder.finished(folder):
-        _display(config, replicas.rank() == 0).say(f"{folder} is finished; this is its result")
+        Display(quiet=replicas.rank() != 0).say(f"{folder} is finished; this is its result")
         return run_folder.read_result(folder)
     if not resume and replicas.rank() == 0:
         run_folder.check_free(folder)
@@ -56,19 +56,18 @@ def _work(
     """One process of a run; the first of its replicas tracks, plots and writes the result."""
     began = time.monotonic()
     main = replicas.rank() == 0
-    data = open_data(config)
-    task = EnergyTask(config=config, data=data)
+    task = open_task(config)
     with contextlib.ExitStack() as stack:
         if main:
             # Not before there is something to train: what fails above leaves no folder behind.
             stack.enter_context(run_folder.claimed(folder, config=config, resume=resume))
         memory = stack.enter_context(PeakMemory())
-        display = stack.enter_context(_display(config, main))
+        display = stack.enter_context(_display(task, main))
         log = stack.enter_context(_tracker(config, folder))
         display.say(_opening_words(config, task, folder))
         log.params(config.model_dump(mode="json"))
-        log.tags({**versions(), "split_sha256": data.split_sha256, "folder": str(folder)})
-        log.dataset(name=config.data.adapter, digest=data.store.digest)
+        log.tags({**versions(), "split_sha256": task.split_sha256, "folder": str(folder)})
+        log.dataset(name=config.data.adapter, digest=task.digest)
         trained = train(
             task=task,
             settings=config.train,
@@ -107,26 +106,17 @@ def _work(
         _closing_words(display, config, result, folder, log)
 
 
-def _display(config: Config, main: bool) -> Display:
-    unit = ""
-    if main:
-        from zoo.datasets.qm9 import FACTS
-
-        unit = FACTS.property(config.data.property).unit
+def _display(task: RecipeTask, main: bool) -> Display:
+    name, unit = task.select, task.units.get(task.select, "")
 
     def describe(row: Any) -> str:
+        value = shown(row[f"valid/{name}"], unit)
         return (
-            f"train loss {row['train/loss']:.4g}, valid MAE {_with_unit(row['valid/mae'], unit)}, "
+            f"train loss {row['train/loss']:.4g}, valid {plain_name(name)} {value}, "
             f"lr {row['lr']:.2g}"
         )
 
     return Display(describe=describe, quiet=not main)
-
-
-def _with_unit(value: float, unit: str) -> str:
-    if unit == "eV" and abs(value) < 1:
-        return f"{1000 * value:.1f} meV"
-    return f"{value:.4g} {unit}".rstrip()
 
 
 def _tracker(config: Config, folder: Path) -> Tracking:
@@ -144,12 +134,11 @@ def _tracker(config: Config, folder: Path) -> Tracking:
 
 def _result(
     config: Config,
-    task: EnergyTask,
+    task: RecipeTask,
     trained: TrainingResult,
     metrics: dict[str, dict[str, float]],
     folder: Path,
 ) -> dict[str, Any]:
-    unit = task.data.unit
     progress = trained.state.progress
     speed = trained.graphs_per_s
     return {
@@ -164,10 +153,11 @@ def _result(
         "best_epoch": progress.best_epoch,
         "steps": progress.step,
         "metrics": metrics,
-        "units": {"mae": unit, "rmse": unit, "r2": ""},
-        "split_sha256": task.data.split_sha256,
+        "selected_by": task.select,
+        "units": task.units,
+        "split_sha256": task.split_sha256,
         "skipped": task.skipped,
-        "batch_shape": task.data.shape.__dict__,
+        "batch_shape": dict(task.shape.__dict__),
         "packing_efficiency": task.train_loader.efficiency(),
         "train_graphs_per_s": None if speed is None else round(speed, 1),
         "checkpoint": str(folder / "checkpoints" / "best"),
@@ -177,57 +167,36 @@ def _result(
 
 def _plots(
     folder: Path,
-    task: EnergyTask,
+    task: RecipeTask,
     trained: TrainingResult,
     test: tuple[np.ndarray, np.ndarray],
 ) -> list[Path]:
     from zoo.training import plots
 
-    rows, predicted = test
-    data = task.data
-    name, unit = task.config.data.property, data.unit
     out = folder / "plots"
-    truth = data.labels.values[rows]
-    # Totals lie on a line whatever the model does; what it learnt is the part above the atoms'.
-    offset = data.labels.offset[rows]
-    shown = f"{name} less the atoms' shares" if data.labels.atom_refs else name
     filling = task.train_loader.filling()
     return [
         plots.save_learning_curve(
             path=out / "learning-curve.png",
             history=trained.state.progress.history,
-            metric="valid/mae",
-            unit=unit,
+            metric=f"valid/{task.select}",
+            unit=task.units.get(task.select, ""),
         ),
-        plots.save_parity(
-            path=out / "parity.png",
-            truth=truth - offset,
-            predicted=predicted - offset,
-            name=shown,
-            unit=unit,
-        ),
-        plots.save_error_by_size(
-            path=out / "error-by-size.png",
-            sizes=data.store.nodes_per_graph()[rows],
-            errors=predicted - truth,
-            unit=unit,
-        ),
+        *task.plots(out, *test),
         plots.save_batch_filling(
             path=out / "batch-filling.png",
             nodes_filling=filling["nodes"],
             edges_filling=filling["edges"],
-            graphs=filling["graphs"] * data.shape.graphs,
+            graphs=filling["graphs"] * task.shape.graphs,
         ),
     ]
 
 
-def _log_model(log: Tracking, folder: Path, task: EnergyTask) -> None:
+def _log_model(log: Tracking, folder: Path, task: RecipeTask) -> None:
     """The MLflow model: a script that loads the weight file, nothing pickled."""
     from importlib.metadata import version
 
     weights = artifact.weights_path(folder / "checkpoints" / "best")
-    spec = task.spec
-    column = f"{spec.properties[0].name} [{spec.properties[0].unit}]"
     log.model(
         script=Path(__file__).parents[1] / "serving.py",
         artifacts={"weights": weights},
@@ -237,7 +206,7 @@ def _log_model(log: Tracking, folder: Path, task: EnergyTask) -> None:
                 {"name": "xyz", "type": "string", "required": False},
             ],
             "outputs": [
-                {"name": column, "type": "double"},
+                *({"name": column, "type": "double"} for column in task.outputs),
                 {"name": "valid", "type": "boolean"},
                 {"name": "reason", "type": "string"},
                 {"name": "warning", "type": "string"},
@@ -247,32 +216,32 @@ def _log_model(log: Tracking, folder: Path, task: EnergyTask) -> None:
     )
 
 
-def _opening_words(config: Config, task: EnergyTask, folder: Path) -> str:
-    data = task.data
-    sizes = ", ".join(f"{len(ids):,} {split}" for split, ids in data.splits.items())
+def _opening_words(config: Config, task: RecipeTask, folder: Path) -> str:
+    sizes = ", ".join(f"{count:,} {split}" for split, count in task.sizes().items())
     made_up = "made-up " if config.data.synthetic else ""
     skipped = sum(task.skipped.values())
     left_out = f" ({skipped:,} too large for a pack are left out)" if skipped else ""
     return (
         f"{config.entry}: {made_up}molecules {sizes}{left_out}; "
-        f"packs of about {config.batch.graphs} in {data.shape.nodes} nodes, "
-        f"{data.shape.edges} edges; run folder {folder}"
+        f"packs of about {config.batch.graphs} in {task.shape.nodes} nodes, "
+        f"{task.shape.edges} edges; run folder {folder}"
     )
 
 
 def _closing_words(
     display: Display, config: Config, result: dict[str, Any], folder: Path, log: Tracking
 ) -> None:
-    test = result["metrics"]["test"]["mae"]
-    valid = result["metrics"]["valid"]["mae"]
-    unit = result["units"]["mae"]
+    name = result["selected_by"]
+    unit = result["units"].get(name, "")
+    test, valid = (shown(result["metrics"][split][name], unit) for split in ("test", "valid"))
     display.say(
-        f"{config.entry}: test MAE {_with_unit(test, unit)}, valid MAE {_with_unit(valid, unit)} "
+        f"{config.entry}: test {plain_name(name)} {test}, valid {plain_name(name)} {valid} "
         f"(best epoch {result['best_epoch']})"
     )
     if config.target and not config.data.synthetic:
-        published = _with_unit(config.target.value, config.target.unit or unit)
-        display.say(f"published: {published} ({config.target.source})")
+        target = config.target
+        published = shown(target.value, target.unit or result["units"].get(target.metric, ""))
+        display.say(f"published {plain_name(target.metric)}: {published} ({target.source})")
     display.say(f"checkpoint: {result['checkpoint']}")
     display.say(f"plots: {folder / 'plots'}")
     if result["run_id"]:

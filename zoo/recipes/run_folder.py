@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo import registry
 from zoo.errors import RequestError
 from zoo.files import disk, find_folder, replace_file
-from zoo.recipes.config import Config
+from zoo.recipes.config import Config, as_config
 
 CONFIG, RESULT = "config.json", "result.json"
 
@@ -34,7 +33,7 @@ def read_config(folder: Path) -> Config:
         raise RequestError(f"no run at {folder}: {CONFIG} is missing") from error
     except ValueError as error:
         raise RequestError(f"{path} is damaged: {error}") from error
-    return registry.validate(Config, content, where=str(path))
+    return as_config(content, where=str(path))
 
 
 def check_free(folder: Path) -> None:

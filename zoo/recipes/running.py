@@ -12,13 +12,12 @@ import numpy as np
 from zoo import artifact
 from zoo.chem.checks import check_energy_units
 from zoo.errors import RequestError, unknown
-from zoo.models.schnet import SchNetArguments
-from zoo.recipes.building import find_weights
-from zoo.recipes.config import Config, ModelSettings, load_config, with_overrides
-from zoo.recipes.energy import EnergyData, EnergyTask, open_data
-from zoo.recipes.energy_model import load_energy_model
+from zoo.recipes.building import find_weights, load_file
+from zoo.recipes.config import Config, load_config, with_overrides
 from zoo.recipes.run import run
 from zoo.recipes.run_folder import CONFIG, new_folder, read_config
+from zoo.recipes.settings import EnergyConfig
+from zoo.recipes.tasks import RecipeTask, open_task
 from zoo.training import replicas
 from zoo.training.memory import PeakMemory
 
@@ -53,23 +52,24 @@ def evaluate(
         raise unknown(kind="split", name=split, known=("train", "valid", "test"))
     began = time.monotonic()
     path = find_weights(name)
-    model = load_energy_model(path)
+    model = load_file(path)
     spec = model.spec
     config = _config_of(path, spec, overrides)
     with PeakMemory() as memory:
-        data = open_data(config)
-        task = EnergyTask(config=config, data=data)
+        task = open_task(config)
         trained_on = spec.extra.get("split_sha256")
-        if trained_on is not None and trained_on != data.split_sha256:
+        if trained_on is not None and trained_on != task.split_sha256:
             raise RequestError(
                 f"{name} was trained on another split ({trained_on[:12]}) than this data gives "
-                f"({data.split_sha256[:12]}): its test molecules may be among the trained ones"
+                f"({task.split_sha256[:12]}): its test molecules may be among the trained ones"
             )
-        task.module = model.module.to(task.device)
-        rows, predicted = task.predictions_by(spec, split)
-        doubts = _doubts(config, data, spec, rows)
-        metrics = task.metrics(rows, predicted)
-    unit = data.unit
+        found = []
+        for module in model.modules:
+            task.take_over(spec=spec, module=module)
+            rows, predicted = task.predictions(task.module, split)
+            found.append(predicted)
+        doubts = _doubts(config, task, spec, rows)
+        metrics = task.metrics(rows, np.mean(found, axis=0))
     return {
         "entry": spec.entry,
         "seed": config.train.seed,
@@ -80,10 +80,10 @@ def evaluate(
         "epochs": 0,
         "steps": 0,
         "metrics": {split: metrics},
-        "units": {"mae": unit, "rmse": unit, "r2": ""},
+        "units": task.units,
         "molecules": len(rows),
-        "split_sha256": data.split_sha256,
-        "batch_shape": data.shape.__dict__,
+        "split_sha256": task.split_sha256,
+        "batch_shape": dict(task.shape.__dict__),
         "packing_efficiency": task.loader(split).efficiency(),
         "train_graphs_per_s": None,
         "peak_rss_anon_mb": round(memory.peak_rss_anon_mb, 1),
@@ -94,13 +94,16 @@ def evaluate(
     }
 
 
-def _doubts(config: Config, data: EnergyData, spec: artifact.Spec, rows: np.ndarray) -> list[str]:
+def _doubts(config: Config, task: RecipeTask, spec: artifact.Spec, rows: np.ndarray) -> list[str]:
     """Labels of a user's own files whose magnitude says that they are in another unit."""
-    if config.data.folder is None:
+    from zoo.recipes.energy import EnergyTask
+
+    if config.data.folder is None or not isinstance(task, EnergyTask):
         return []
-    some, ptr = rows[:1000], data.store.node_ptr
-    numbers = [data.store.node["z"][ptr[g] : ptr[g + 1]] for g in some]
-    warning = check_energy_units(data.labels.values[some], numbers, spec)
+    store, some = task.data.store, rows[:1000]
+    ptr = store.node_ptr
+    numbers = [store.node["z"][ptr[g] : ptr[g + 1]] for g in some]
+    warning = check_energy_units(task.data.labels.values[some], numbers, spec)
     return [warning] if warning else []
 
 
@@ -115,8 +118,9 @@ def _config_of(path: Path, spec: artifact.Spec, overrides: Sequence[str]) -> Con
     else:
         config = load_config(spec.entry, overrides=overrides)
     predicted = spec.properties[0].name
-    if config.data.property != predicted:
+    if isinstance(config, EnergyConfig) and config.data.property != predicted:
         raise RequestError(f"{path} predicts {predicted}, not {config.data.property}")
-    arguments = SchNetArguments(**spec.arguments)
-    model = ModelSettings(architecture=config.model.architecture, arguments=arguments)
-    return config.model_copy(update={"model": model})
+    arguments = type(config.model.arguments)(**spec.arguments)
+    return config.model_copy(
+        update={"model": config.model.model_copy(update={"arguments": arguments})}
+    )

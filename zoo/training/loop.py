@@ -128,8 +128,10 @@ def _end_epoch(
     """Validate, choose the best, decide whether to go on, and save."""
     task, progress = state.task, state.progress
     valid = task.evaluate(state.evaluated, "valid")
+    value = valid[task.select]
+    sign = -1 if task.higher_is_better else 1
     if state.plateau:
-        state.plateau.step(valid[task.select])
+        state.plateau.step(sign * value)
     rate = state.optimiser.param_groups[0]["lr"]
     row = {
         "epoch": float(epoch + 1),
@@ -139,9 +141,9 @@ def _end_epoch(
     }
     progress.history.append(row)
     progress.loss_sum = progress.loss_count = 0.0
-    value = valid[task.select]
     # NaN is better than nothing at all, and never better than a number nor as good as one.
-    better = progress.best is None or value < progress.best or math.isnan(progress.best)
+    best = progress.best
+    better = best is None or sign * value < sign * best or math.isnan(best)
     if better:
         progress.best, progress.best_epoch = value, epoch + 1
     waited = epoch + 1 - (progress.best_epoch or 0)

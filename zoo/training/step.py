@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from contextlib import nullcontext
 
@@ -74,17 +75,25 @@ def _gradients_in_lanes(module: nn.Module, loss: Loss, packs: list[Batch], half:
     """Set the parameters' gradients to the packs' sum; returns each pack's sum of losses and count
     of labels: float64 [packs, 2] on the CPU.
 
-    Each pack is differentiated on its own, so that lanes share nothing they write.
+    Each pack is differentiated on its own, so that lanes share nothing they write: each pack's
+    module has buffers of its own (batch normalisation's statistics), and their mean is kept.
     """
     parameters = [p for p in module.parameters() if p.requires_grad]
+    device = parameters[0].device
 
-    def one(batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
-        with torch.autocast(batch["z"].device.type, torch.bfloat16, enabled=half):
-            summed, count = loss(module, batch)
+    def one(given: tuple[nn.Module, Batch]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        own, batch = given
+        with torch.autocast(device.type, torch.bfloat16, enabled=half):
+            summed, count = loss(own, batch)
         gradients = torch.autograd.grad(summed, parameters)
         return torch.stack([summed.detach(), count.detach()]).double(), gradients
 
-    results = [one(packs[0])] if len(packs) == 1 else list(lane_map(one, packs))
+    if len(packs) == 1:
+        results = [one((module, packs[0]))]
+    else:
+        twins = _twins(module, count=len(packs))
+        results = list(lane_map(one, zip(twins, packs, strict=True)))
+        _keep_mean(module, twins)
     first = results[0][1]
     for _, gradients in results[1:]:
         torch._foreach_add_(first, gradients)
@@ -93,13 +102,29 @@ def _gradients_in_lanes(module: nn.Module, loss: Loss, packs: list[Batch], half:
     return torch.stack([totals for totals, _ in results])
 
 
+def _twins(module: nn.Module, *, count: int) -> list[nn.Module]:
+    """As many modules with the same parameters; each has buffers of its own, if there are any."""
+    if not any(True for _ in module.buffers()):
+        return [module] * count
+    shared = {id(p): p for p in module.parameters()}
+    return [copy.deepcopy(module, dict(shared)) for _ in range(count)]
+
+
+def _keep_mean(module: nn.Module, twins: list[nn.Module]) -> None:
+    """Make the module's buffers the mean of the twins' (of counts: the largest)."""
+    for kept, *others in zip(module.buffers(), *(twin.buffers() for twin in twins), strict=True):
+        both = torch.stack(others)
+        kept.copy_(both.mean(0) if both.is_floating_point() else both.amax(0))
+
+
 def _gradients_in_turn(module: nn.Module, loss: Loss, packs: list[Batch], half: bool) -> Tensor:
     """The same with one backward pass after the other, for modules that hook into them."""
     totals = []
+    device = next(module.parameters()).device
     for number, batch in enumerate(packs):
         last = number == len(packs) - 1
         with nullcontext() if last else replicas.without_sync(module):
-            with torch.autocast(batch["z"].device.type, torch.bfloat16, enabled=half):
+            with torch.autocast(device.type, torch.bfloat16, enabled=half):
                 summed, count = loss(module, batch)
             summed.backward()  # type: ignore[no-untyped-call]
         totals.append(torch.stack([summed.detach(), count.detach()]).double().cpu())

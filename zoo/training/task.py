@@ -24,7 +24,8 @@ class Task(Protocol):
 
     module: nn.Module
     select: str
-    """The validation metric that picks the best epoch (smaller is better)."""
+    """The validation metric that picks the best epoch."""
+    higher_is_better: bool
 
     @property
     def train_loader(self) -> Loader: ...
