@@ -223,6 +223,40 @@ def test_a_card_that_cannot_be_joined_says_why(house):
         registry.card("other-data")
 
 
+def test_adapters_by_name(house):
+    module, facts = registry.adapter("pretend")
+    assert module.FACTS is facts is FACTS
+    module, facts = registry.adapter("moleculenet.esol")
+    assert module.__name__ == "zoo.datasets.moleculenet" and facts.name == "moleculenet.esol"
+    (house / "other.yaml").write_text(
+        "task: property\nmodel: {architecture: net}\n"
+        "data: {adapter: moleculenet.bace, property: Class}"
+    )
+    card = registry.card("other-data")
+    assert card.dataset.title == "BACE" and card.predicts == ["Class"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "moleculenet.eso",
+            r"unknown adapter 'moleculenet.eso'; nearest: 'moleculenet.esol'\nknown: ",
+        ),
+        ("moleculnet.esol", r"unknown adapter 'moleculnet.esol'; nearest: 'moleculenet.esol'"),
+        ("moleculenet", r"unknown adapter 'moleculenet'; nearest: 'moleculenet\.\w+'"),
+        ("qm8", r"unknown adapter 'qm8'; nearest: 'qm9'"),
+        ("qm9.U0", r"unknown adapter 'qm9.U0'; nearest: 'qm9'"),
+        ("qm9_raw", r"unknown adapter 'qm9_raw'; nearest: 'qm9'"),
+        ("", r"unknown adapter ''"),
+        ("..errors", r"unknown adapter '..errors'"),
+    ],
+)
+def test_an_unknown_adapter_suggests_the_nearest(name, message):
+    with pytest.raises(RequestError, match=message):
+        registry.adapter(name)
+
+
 @pytest.mark.parametrize("name", registry.full_names())
 def test_every_shipped_card_is_whole(name):
     card = registry.card(name)

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -232,16 +233,40 @@ def _predicts(data: Mapping[str, Any]) -> list[str]:
     return [data["property"]] if "property" in data else list(data.get("properties", []))
 
 
-def _dataset(adapter: str, *, where: Path) -> DatasetCard:
-    module = f"zoo.datasets.{adapter}"
+def adapter(name: str, *, where: str = "") -> tuple[ModuleType, Any]:
+    """The adapter module of `qm9` or, for a module that reads several sets, of `moleculenet.esol`;
+    and the set's DatasetFacts.
+
+    Imports no torch. An unknown name is a RequestError with the nearest; `where` says whose name it
+    is.
+    """
+    stem, _, part = name.partition(".")
     try:
-        facts = importlib.import_module(module).FACTS
+        module = importlib.import_module(f"zoo.datasets.{stem}")
     except ModuleNotFoundError as error:
-        if error.name != module:
+        if error.name != f"zoo.datasets.{stem}":
             raise
-        folder = Path(__file__).parent / "datasets"
-        known = sorted(path.stem for path in folder.glob("[a-z]*.py"))
-        raise unknown(kind=f"adapter in {where}", name=adapter, known=known) from error
+    else:
+        if part in _sets(module):
+            return module, _sets(module)[part]
+    stems = sorted(path.stem for path in (Path(__file__).parent / "datasets").glob("[a-z]*.py"))
+    known = [
+        f"{stem}.{part}" if part else stem
+        for stem in stems
+        for part in _sets(importlib.import_module(f"zoo.datasets.{stem}"))
+    ]
+    raise unknown(kind="adapter" + (f" in {where}" if where else ""), name=name, known=known)
+
+
+def _sets(module: ModuleType) -> dict[str, Any]:
+    """The facts that a module of zoo.datasets declares, by the name of the set; "" is its only."""
+    if hasattr(module, "FACTS"):
+        return {"": module.FACTS}
+    return dict(getattr(module, "SETS", {}))
+
+
+def _dataset(name: str, *, where: Path) -> DatasetCard:
+    _, facts = adapter(name, where=str(where))
     return DatasetCard(
         name=facts.name,
         title=facts.title,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rdkit import Chem
 
-from zoo.datasets import qm9, qm9_raw, qm9_synthetic
+from zoo.datasets import qm9, qm9_raw, qm9_synthetic, synthetic
 from zoo.datasets.qm9_synthetic import inchi, molecule, number_text, smiles, synthetic_folder
 from zoo.errors import RequestError, UnavailableError
 
@@ -20,7 +20,7 @@ MOLECULES = [molecule(seed=1, number=k) for k in range(60)]
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ZOO_CACHE", str(tmp_path / "cache"))
-    qm9_synthetic._temporary_folder.cache_clear()
+    synthetic._TEMPORARY.clear()
     return tmp_path / "cache"
 
 

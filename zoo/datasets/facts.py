@@ -8,9 +8,10 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Property:
-    """A quantity being predicted, or a yes or no ("binary"), or one of several `classes`.
+    """A quantity being predicted. `reference` says what its zero is, where that can be mistaken.
 
-    `reference` says what a quantity's zero is, where that can be mistaken.
+    Labels of a binary one are 0 and 1, and its probability of 1 is predicted; those of a multiclass
+    one are the places of its `classes`, which are their names (of a binary one: no, then yes).
     """
 
     name: str
@@ -23,7 +24,9 @@ class Property:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A raw file: name, sha256 and size of its uncompressed bytes, and where it can be had."""
+    """A raw file: name, sha256 and size of its bytes, unzipped unless the name says that they are
+    zipped, and where it can be had.
+    """
 
     filename: str
     sha256: str
@@ -34,7 +37,8 @@ class Source:
 @dataclass(frozen=True, kw_only=True)
 class DatasetFacts:
     """A data set's card: `counts` are the published ones, checked when it is read; `splits` maps a
-    protocol's name to the sha256 of its stored indices; `metric` is what published results give.
+    protocol's name to the sha256 of its stored indices; `metric` is the one results are published
+    in: mae, rmse, roc_auc, ap or accuracy.
     """
 
     name: str

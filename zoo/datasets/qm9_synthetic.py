@@ -7,20 +7,14 @@ a model can learn them; they are no chemistry.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from zoo import hub
 from zoo.datasets.qm9_raw import ATOM_ENERGIES, ELEMENTS
-from zoo.errors import RequestError, UnavailableError
+from zoo.datasets.synthetic import made_up_folder
+from zoo.errors import RequestError
 from zoo.files import disk
 
 _VERSION = 1
@@ -82,50 +76,11 @@ def synthesize(*, path: Path, seed: int, size: int) -> None:
 
 
 def synthetic_folder(*, seed: int, size: int) -> Path:
-    """The folder of a made-up set, written once into the user's cache.
-
-    Processes that ask at once may each write one; the first to finish stays. Where the cache can't
-    be written, it is a temporary folder that goes when the process ends.
-    """
-    folder = hub.cache_dir() / "synthetic" / f"qm9-{_VERSION}-{seed}-{size}"
-    if folder.is_dir():
-        return folder
-    try:
-        with disk(folder):
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    except UnavailableError:
-        return _temporary_folder(seed=seed, size=size)
-    try:
-        synthesize(path=partial, seed=seed, size=size)
-        with disk(folder):
-            partial.chmod(0o755)  # mkdtemp makes it private
-            with contextlib.suppress(FileExistsError):
-                _rename(partial, folder)
-    except UnavailableError:
-        return _temporary_folder(seed=seed, size=size)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return folder
-
-
-def _rename(partial: Path, folder: Path) -> None:
-    """FileExistsError if another process was first."""
-    try:
-        os.rename(partial, folder)
-    except OSError as error:
-        if folder.is_dir():
-            raise FileExistsError(str(folder)) from error
-        raise
-
-
-@lru_cache
-def _temporary_folder(*, seed: int, size: int) -> Path:
-    with disk(Path(tempfile.gettempdir())):
-        folder = Path(tempfile.mkdtemp(prefix="qm9-synthetic-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    synthesize(path=folder, seed=seed, size=size)
-    return folder
+    """The folder of a made-up set, written once into the user's cache."""
+    return made_up_folder(
+        name=f"qm9-{_VERSION}-{seed}-{size}",
+        write=lambda path: synthesize(path=path, seed=seed, size=size),
+    )
 
 
 def molecule(*, seed: int, number: int) -> Molecule:

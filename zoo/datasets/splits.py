@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def split_digest(parts: Mapping[str, np.ndarray]) -> str:
 
 
 def scaffold_split(
-    *, scaffolds: Sequence[str], shares: Mapping[str, float]
+    *, scaffolds: Sequence[Hashable], shares: Mapping[str, float]
 ) -> dict[str, np.ndarray]:
     """Parts that share no scaffold, as OGB splits its molecules: sorted int64 indices.
 
@@ -40,9 +40,9 @@ def scaffold_split(
     one whose first molecule comes later first), and go into the first part while it has room, then
     the next; the last part takes what is left. RequestError where a part stays empty.
     """
-    sets: dict[str, list[int]] = {}
-    for number, text in enumerate(scaffolds):
-        sets.setdefault(text, []).append(number)
+    sets: dict[Hashable, list[int]] = {}
+    for number, key in enumerate(scaffolds):
+        sets.setdefault(key, []).append(number)
     ordered = sorted(sets.values(), key=lambda rows: (len(rows), rows[0]), reverse=True)
     names = list(shares)
     limits = np.cumsum([shares[name] for name in names])[:-1] * len(scaffolds)
