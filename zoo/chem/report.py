@@ -46,13 +46,18 @@ class Report:
         self.path = None if path is None else Path(path)
         self.rows = 0
         self.refused = 0
+        self.doubts = 0
         self.problems = 0
         self._file: IO[str] | None = None
         self._writer: Any = None
 
-    def add(self, problem: Problem) -> None:
-        """Note a problem; it is on its way to the disk, not kept."""
+    def add(self, problem: Problem, *, refuses: bool = False) -> None:
+        """Note a problem, which `refuses` its row or leaves it in use; it is on its way to the
+        disk, not kept.
+        """
         self.problems += 1
+        self.refused += refuses
+        self.doubts += problem.row is not None and not refuses
         if self.path is None:
             return
         with disk(self.path):
@@ -69,8 +74,7 @@ class Report:
         """Count a row, and note its problem if it has one."""
         self.rows += 1
         if molecule.problem is not None:
-            self.refused += 1
-            self.add(molecule.problem)
+            self.add(molecule.problem, refuses=True)
 
     def summary(self) -> str:
         """A line for people: how many rows could not be used, and where to see why."""
@@ -78,7 +82,13 @@ class Report:
             return f"all {self.rows:,} rows could be read" if self.rows != 1 else "1 row read"
         see = f"; see {self.path}" if self.path is not None else ""
         text = f"{self.refused:,} of {self.rows:,} rows could not be used"
-        others = self.problems - self.refused
+        if self.doubts:
+            text += (
+                f", {self.doubts:,} cells are in doubt"
+                if self.doubts > 1
+                else ", 1 cell is in doubt"
+            )
+        others = self.problems - self.refused - self.doubts
         if others:
             text += f", {others:,} columns are in doubt" if others > 1 else ", 1 column is in doubt"
         return text + see

@@ -113,11 +113,7 @@ def smiles_column(names: Sequence[str], *, asked: str | None, where: str) -> str
     there are.
     """
     if asked is not None:
-        if asked in names:
-            return asked
-        near = nearest(name=asked, known=names)
-        also = f" (nearest: {near!r})" if near else ""
-        raise RequestError(f"no column {asked!r} in {where}{also}\nits columns: {_listed(names)}")
+        return find_column(asked, names=names, where=where)
     for fits in (
         lambda name: name == "smiles",
         lambda name: name.casefold() == "smiles",
@@ -133,6 +129,15 @@ def smiles_column(names: Sequence[str], *, asked: str | None, where: str) -> str
         f"{what} the SMILES in {where}: name it with --smiles COLUMN (smiles=)\n"
         f"its columns: {_listed(names)}"
     )
+
+
+def find_column(name: str, *, names: Sequence[str], where: str) -> str:
+    """`name`, if there is such a column. RequestError names the nearest and the others."""
+    if name in names:
+        return name
+    near = nearest(name=name, known=names)
+    also = f" (nearest: {near!r})" if near else ""
+    raise RequestError(f"no column {name!r} in {where}{also}\nits columns: {_listed(names)}")
 
 
 def _listed(names: Sequence[str]) -> str:
