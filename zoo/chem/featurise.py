@@ -78,8 +78,8 @@ def spawned(
 @contextlib.contextmanager
 def _no_program() -> Iterator[None]:
     """Hide from `multiprocessing` where the program came from, which processes else import."""
-    main = vars(sys.modules["__main__"])
-    known = {name: main[name] for name in ("__spec__", "__file__") if name in main}
+    main: dict[str, Any] = vars(sys.modules["__main__"])
+    known: dict[str, Any] = {name: main[name] for name in ("__spec__", "__file__") if name in main}
     main.update(dict.fromkeys(known))
     try:
         yield

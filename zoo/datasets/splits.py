@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -45,20 +45,35 @@ def scaffold_split(
         sets.setdefault(key, []).append(number)
     ordered = sorted(sets.values(), key=lambda rows: (len(rows), rows[0]), reverse=True)
     names = list(shares)
-    limits = np.cumsum([shares[name] for name in names])[:-1] * len(scaffolds)
+    chosen = in_turn(
+        sizes=[len(rows) for rows in ordered], count=len(scaffolds), shares=list(shares.values())
+    )
     parts: dict[str, list[int]] = {name: [] for name in names}
-    for rows in ordered:
-        held = 0
-        for name, limit in zip(names, limits, strict=False):
-            held += len(parts[name])
-            if held + len(rows) <= limit:
-                parts[name] += rows
-                break
-        else:
-            parts[names[-1]] += rows
+    for rows, part in zip(ordered, chosen, strict=True):
+        parts[names[part]] += rows
     if empty := [name for name in names if not parts[name]]:
         raise RequestError(
             f"a scaffold split of {len(scaffolds)} molecules with {len(sets)} scaffolds leaves "
             f"nothing for {' and '.join(empty)}\nuse another split, such as random"
         )
     return {name: np.sort(np.array(rows, np.int64)) for name, rows in parts.items()}
+
+
+def in_turn(*, sizes: Iterable[int], count: int, shares: Sequence[float]) -> list[int]:
+    """The part of each set: the first while it has room (its share of `count` rows), then the next;
+    a set that fits nowhere is in the last.
+    """
+    limits = (np.cumsum(shares)[:-1] * count).tolist()
+    held = [0] * len(shares)
+    chosen = []
+    for size in sizes:
+        before = 0
+        for part, limit in enumerate(limits):
+            before += held[part]
+            if before + size <= limit:
+                break
+        else:
+            part = len(shares) - 1
+        held[part] += size
+        chosen.append(part)
+    return chosen
