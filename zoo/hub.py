@@ -85,7 +85,7 @@ def find_raw(*, filename: str, sha256: str) -> Path | None:
     DataError if there are files of that name and none has it.
     """
     others = []
-    for candidate in _candidates({filename, f"{filename}.gz"}):
+    for candidate in raw_files({filename, f"{filename}.gz"}):
         if sha256 in (_sha256_unzipped(candidate), sha256_file(candidate)):
             return candidate
         others.append(candidate)
@@ -96,6 +96,25 @@ def find_raw(*, filename: str, sha256: str) -> Path | None:
             f"expected sha256 {sha256}"
         )
     return None
+
+
+def raw_files(names: set[str]) -> Iterator[Path]:
+    """The files of these names in the folders of `ZOO_DATA`, at any depth, whatever they hold."""
+    seen = set()
+    for root in os.environ.get("ZOO_DATA", "").split(os.pathsep):
+        if not root:
+            continue
+        root = os.path.expanduser(root)
+        if not os.path.isdir(root):
+            warnings.warn(f"ZOO_DATA names {root}, which is not a folder", stacklevel=3)
+        for folder, below, files in os.walk(root, followlinks=True):
+            real = os.path.realpath(folder)
+            if real in seen:  # a link that leads back up
+                below.clear()
+                continue
+            seen.add(real)
+            below.sort()
+            yield from (Path(folder) / name for name in sorted(names & set(files)))
 
 
 def locate(*, weights: Weights) -> Path:
@@ -216,24 +235,6 @@ def _progress(what: str) -> Any:
     from tqdm import tqdm
 
     return tqdm(total=0, desc=what, unit="B", unit_scale=True, delay=2, leave=False)
-
-
-def _candidates(names: set[str]) -> Iterator[Path]:
-    seen = set()
-    for root in os.environ.get("ZOO_DATA", "").split(os.pathsep):
-        if not root:
-            continue
-        root = os.path.expanduser(root)
-        if not os.path.isdir(root):
-            warnings.warn(f"ZOO_DATA names {root}, which is not a folder", stacklevel=3)
-        for folder, below, files in os.walk(root, followlinks=True):
-            real = os.path.realpath(folder)
-            if real in seen:  # a link that leads back up
-                below.clear()
-                continue
-            seen.add(real)
-            below.sort()
-            yield from (Path(folder) / name for name in sorted(names & set(files)))
 
 
 def _sha256_unzipped(path: Path) -> str | None:

@@ -23,14 +23,9 @@ from zoo.datasets.moleculenet_raw import (
     table_in,
 )
 from zoo.datasets.molecules import check_split, molecule_store, split_rows, store_digest
-from zoo.datasets.molecules_synthetic import (
-    REFUSED,
-    molecule_labels,
-    molecule_smiles,
-    with_holes,
-)
+from zoo.datasets.molecules_synthetic import REFUSED, made_up_table
 from zoo.datasets.synthetic import made_up_folder
-from zoo.errors import DataError, RequestError, unknown
+from zoo.errors import DataError, unknown
 from zoo.files import disk
 
 _VERSION = 1
@@ -95,18 +90,9 @@ def synthesize(*, name: str, path: Path, seed: int, size: int) -> None:
     several tasks with unknown labels have some here too. UnavailableError where the disk refuses.
     """
     facts = _facts(name)
-    if size < 2:
-        raise RequestError(f"a made-up set has at least 2 molecules, not {size}")
-    texts = [molecule_smiles(seed=seed, number=number) for number in range(size)]
-    labels = np.stack(
-        [
-            molecule_labels(smiles=texts, task=p.name, seed=seed, binary=p.kind == "binary")
-            for p in facts.properties
-        ],
-        axis=1,
+    texts, labels = made_up_table(
+        properties=facts.properties, seed=seed, size=size, holes=bool(facts.counts["unknown"])
     )
-    if facts.counts["unknown"]:
-        labels = with_holes(labels, seed=seed)
     if facts.counts["refused"]:
         texts.insert(size // 2, REFUSED)
         labels = np.insert(labels, size // 2, labels[0], axis=0)

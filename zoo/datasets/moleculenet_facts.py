@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zoo.datasets.facts import DatasetFacts, Property, Source
-from zoo.datasets.toxcast_tasks import TASKS
+from zoo.datasets.moleculenet_tasks import MUV, SIDER, TOX21, TOXCAST
 
 COLUMNS = {
     "esol": "measured log solubility in mols per litre",
@@ -40,44 +40,6 @@ _SPLIT = (
     "rows of the table; its hash is of row numbers"
 )
 _FETCHED = "the addresses it can be fetched from were not tried where this was written"
-
-_SIDER = (
-    "Hepatobiliary disorders",
-    "Metabolism and nutrition disorders",
-    "Product issues",
-    "Eye disorders",
-    "Investigations",
-    "Musculoskeletal and connective tissue disorders",
-    "Gastrointestinal disorders",
-    "Social circumstances",
-    "Immune system disorders",
-    "Reproductive system and breast disorders",
-    "Neoplasms benign, malignant and unspecified (incl cysts and polyps)",
-    "General disorders and administration site conditions",
-    "Endocrine disorders",
-    "Surgical and medical procedures",
-    "Vascular disorders",
-    "Blood and lymphatic system disorders",
-    "Skin and subcutaneous tissue disorders",
-    "Congenital, familial and genetic disorders",
-    "Infections and infestations",
-    "Respiratory, thoracic and mediastinal disorders",
-    "Psychiatric disorders",
-    "Renal and urinary disorders",
-    "Pregnancy, puerperium and perinatal conditions",
-    "Ear and labyrinth disorders",
-    "Cardiac disorders",
-    "Nervous system disorders",
-    "Injury, poisoning and procedural complications",
-)
-_TOX21 = (
-    *("NR-AR", "NR-AR-LBD", "NR-AhR", "NR-Aromatase", "NR-ER", "NR-ER-LBD", "NR-PPAR-gamma"),
-    *("SR-ARE", "SR-ATAD5", "SR-HSE", "SR-MMP", "SR-p53"),
-)
-_MUV_ASSAYS = (
-    *(466, 548, 600, 644, 652, 689, 692, 712, 713, 733, 737, 810, 832, 846, 852, 858, 859),
-)
-_MUV = tuple(f"MUV-{assay}" for assay in _MUV_ASSAYS)
 
 
 def activities(description: str, *names: str) -> tuple[Property, ...]:
@@ -263,7 +225,7 @@ SETS = {
         "sider",
         title="SIDER",
         citation="M. Kuhn et al., Nucleic Acids Research 44, D1075 (2016)",
-        properties=activities("side effect of a marketed drug", *_SIDER),
+        properties=activities("side effect of a marketed drug", *SIDER),
         source=_from_collection(
             "sider.csv",
             "71efc6ac4ca82d6545bc512509863281be0f17234afd7adaf71a71899988302e",
@@ -282,7 +244,7 @@ SETS = {
         "tox21",
         title="Tox21",
         citation="Tox21 Data Challenge (2014)",
-        properties=activities("active in a toxicity assay", *_TOX21),
+        properties=activities("active in a toxicity assay", *TOX21),
         source=_from_collection(
             "tox21.csv",
             "7d7e7facd853a63e79ddce4e9c3fcb7a0d83a1c300b603031c0f2c64fbe77761",
@@ -301,7 +263,7 @@ SETS = {
         "toxcast",
         title="ToxCast",
         citation="A. M. Richard et al., Chem. Res. Toxicol. 29, 1225 (2016)",
-        properties=activities("active in a toxicity assay", *TASKS),
+        properties=activities("active in a toxicity assay", *TOXCAST),
         source=Source(
             filename="toxcast_data.csv.gz",
             sha256="56041515e0bb63c1787a26ecdbeb2bd7ae1f538681caa1b03f768853cf81b1a7",
@@ -321,7 +283,7 @@ SETS = {
         "muv",
         title="MUV",
         citation="S. G. Rohrer, K. Baumann, J. Chem. Inf. Model. 49, 169 (2009)",
-        properties=activities("active in a PubChem assay", *_MUV),
+        properties=activities("active in a PubChem assay", *MUV),
         source=Source(
             filename="muv.csv.gz",
             sha256="93c8b4a37c5996c76e57d5f3f065fb8b7cf1c19067011eff2293fd2a94ce274a",

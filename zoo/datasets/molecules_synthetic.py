@@ -8,8 +8,12 @@ learn them; they are no chemistry.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
+
+from zoo.datasets.facts import Property
+from zoo.errors import RequestError
 
 # A ring begins with the atom that what stands before binds to; {} is what follows. R and S are the
 # numbers of its ring bonds.
@@ -68,8 +72,22 @@ def _count(text: str, what: str) -> int:
     return text.count(what) - (text.count("Cl") if what == "C" else 0)
 
 
-def with_holes(labels: np.ndarray, *, seed: int, share: float = 0.2) -> np.ndarray:
-    """Labels [molecules, tasks] of which a share is NaN, and none of the first two rows."""
-    empty = np.random.default_rng((seed, labels.shape[1])).random(labels.shape) < share
-    empty[:2] = False
-    return np.where(empty, np.nan, labels)
+def made_up_table(
+    *, properties: Sequence[Property], seed: int, size: int, holes: bool
+) -> tuple[list[str], np.ndarray]:
+    """SMILES and labels [size, properties] of made-up molecules; with `holes`, a fifth of the
+    labels is NaN, but none of the first two molecules'. RequestError below two molecules.
+    """
+    if size < 2:
+        raise RequestError(f"a made-up set has at least 2 molecules, not {size}")
+    texts = [molecule_smiles(seed=seed, number=number) for number in range(size)]
+    columns = [
+        molecule_labels(smiles=texts, task=p.name, seed=seed, binary=p.kind == "binary")
+        for p in properties
+    ]
+    labels = np.stack(columns, axis=1)
+    if holes:
+        empty = np.random.default_rng((seed, len(columns))).random(labels.shape) < 0.2
+        empty[:2] = False
+        labels = np.where(empty, np.nan, labels)
+    return texts, labels

@@ -1,6 +1,42 @@
-"""The names of ToxCast's 617 assays, in the order of its table."""
+"""The names of tasks where a table has many, in the order of its columns."""
 
-_NAMES = """
+SIDER = (
+    "Hepatobiliary disorders",
+    "Metabolism and nutrition disorders",
+    "Product issues",
+    "Eye disorders",
+    "Investigations",
+    "Musculoskeletal and connective tissue disorders",
+    "Gastrointestinal disorders",
+    "Social circumstances",
+    "Immune system disorders",
+    "Reproductive system and breast disorders",
+    "Neoplasms benign, malignant and unspecified (incl cysts and polyps)",
+    "General disorders and administration site conditions",
+    "Endocrine disorders",
+    "Surgical and medical procedures",
+    "Vascular disorders",
+    "Blood and lymphatic system disorders",
+    "Skin and subcutaneous tissue disorders",
+    "Congenital, familial and genetic disorders",
+    "Infections and infestations",
+    "Respiratory, thoracic and mediastinal disorders",
+    "Psychiatric disorders",
+    "Renal and urinary disorders",
+    "Pregnancy, puerperium and perinatal conditions",
+    "Ear and labyrinth disorders",
+    "Cardiac disorders",
+    "Nervous system disorders",
+    "Injury, poisoning and procedural complications",
+)
+TOX21 = (
+    *("NR-AR", "NR-AR-LBD", "NR-AhR", "NR-Aromatase", "NR-ER", "NR-ER-LBD", "NR-PPAR-gamma"),
+    *("SR-ARE", "SR-ATAD5", "SR-HSE", "SR-MMP", "SR-p53"),
+)
+_ASSAYS = (*(466, 548, 600, 644, 652, 689, 692, 712, 713, 733, 737, 810, 832, 846, 852, 858, 859),)
+MUV = tuple(f"MUV-{assay}" for assay in _ASSAYS)
+
+_TOXCAST = """
 ACEA_T47D_80hr_Negative ACEA_T47D_80hr_Positive APR_HepG2_CellCycleArrest_24h_dn
 APR_HepG2_CellCycleArrest_24h_up APR_HepG2_CellCycleArrest_72h_dn APR_HepG2_CellLoss_24h_dn
 APR_HepG2_CellLoss_72h_dn APR_HepG2_MicrotubuleCSK_24h_dn APR_HepG2_MicrotubuleCSK_24h_up
@@ -143,4 +179,4 @@ Tanguay_ZF_120hpf_SNOU_up Tanguay_ZF_120hpf_SOMI_up Tanguay_ZF_120hpf_SWIM_up
 Tanguay_ZF_120hpf_TRUN_up Tanguay_ZF_120hpf_TR_up Tanguay_ZF_120hpf_YSE_up
 """
 
-TASKS = tuple(_NAMES.split())
+TOXCAST = tuple(_TOXCAST.split())
