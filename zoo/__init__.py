@@ -14,6 +14,7 @@ import builtins
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -32,6 +33,7 @@ __all__ = [
     "evaluate",
     "export",
     "fetch",
+    "finetune",
     "list",
     "load",
     "predict",
@@ -138,6 +140,28 @@ def evaluate(name: str | Path, *overrides: str, split: str = "test") -> dict[str
     from zoo.recipes import running
 
     return running.evaluate(name, overrides=overrides, split=split)
+
+
+def finetune(
+    name: str | Path,
+    *,
+    data: str | Path,
+    labels: Sequence[str],
+    folder: str | Path | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Tune a model of molecules on a table of SMILES and labels, tracked by MLflow; returns the
+    result, with a comparison on the test split: this model, the same from scratch, a random forest
+    on fingerprints, the mean.
+
+    `options` are the fields of `zoo.recipes.finetune_request.FinetuneRequest`: smiles, kinds, split
+    (scaffold, scaffold-balanced, random, column, kfold), seed, epochs, freeze, body_lr, ensemble,
+    on_error and so on. RequestError or DataError for what is wrong with them or the table, before
+    any training.
+    """
+    from zoo.recipes import finetuning
+
+    return finetuning.start(name, data=data, labels=labels, folder=folder, options=options)
 
 
 def predict(name: str | Path, source: Any, **options: Any) -> pd.DataFrame:

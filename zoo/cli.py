@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import io
 import json as _json
-import math
 import os
 import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import zoo
+from zoo.cli_emit import emit
 from zoo.errors import RequestError, StoppedError, ZooError
 
 app = typer.Typer(
@@ -34,22 +33,6 @@ Name = Annotated[str, typer.Argument(help="An entry, such as schnet-qm9 or schne
 Overrides = Annotated[
     list[str] | None, typer.Argument(help="Overrides such as train.lr=5e-4.", metavar="[K=V]...")
 ]
-
-
-def _emit(value: Any, *, json: bool, text: Callable[[], str]) -> None:
-    if os.environ.get("RANK", "0") == "0":  # of torchrun's processes, one speaks
-        print(_json.dumps(_plain(value), indent=1) if json else text())
-
-
-def _plain(value: Any) -> Any:
-    """The value as JSON has it, which knows no NaN and no infinity: null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, str | int | None) else str(value)
 
 
 @app.callback()
@@ -70,7 +53,7 @@ def ls(
     rows = cli_text.entries(zoo.list(pattern))
     if not rows:
         raise RequestError(f"no entry matches {pattern!r}; `zoo ls` lists all of them")
-    _emit({"entries": rows}, json=json, text=lambda: cli_text.listing(rows))
+    emit({"entries": rows}, json=json, text=lambda: cli_text.listing(rows))
 
 
 @app.command("show")
@@ -79,7 +62,7 @@ def show(name: Name, json: Json = False) -> None:
     from zoo import cli_text
 
     card = zoo.card(name)
-    _emit(card.as_dict(), json=json, text=lambda: cli_text.card(card))
+    emit(card.as_dict(), json=json, text=lambda: cli_text.card(card))
 
 
 @app.command("config")
@@ -95,7 +78,7 @@ def config(
 
     resolved = load_config(name, preset=preset, overrides=overrides or [])
     rows = describe(resolved)
-    _emit({"entry": resolved.entry, "fields": rows}, json=json, text=lambda: cli_text.fields(rows))
+    emit({"entry": resolved.entry, "fields": rows}, json=json, text=lambda: cli_text.fields(rows))
 
 
 @app.command("cp")
@@ -110,7 +93,7 @@ def cp(name: Name, folder: Path, json: Json = False) -> None:
         raise RequestError(f"{out} exists already; move it away first")
     replace_file(out, (registry.RECIPES / entry.recipe).read_bytes())
     run = f"zoo run {out}" + ("" if tag == next(iter(entry.tags)) else f":{tag}")
-    _emit({"file": str(out), "run": run}, json=json, text=lambda: f"{out}\nrun it with: {run}")
+    emit({"file": str(out), "run": run}, json=json, text=lambda: f"{out}\nrun it with: {run}")
 
 
 @app.command("fetch")
@@ -124,7 +107,7 @@ def fetch(
         raise RequestError("name one entry, or give --all")
     names = zoo.list(weights=True) if everything else [str(name)]
     found = {n: str(zoo.fetch(n)) for n in names}
-    _emit(
+    emit(
         {"files": found},
         json=json,
         text=lambda: "\n".join(f"{n}: {path}" for n, path in found.items()) or "no entry has any",
@@ -146,7 +129,7 @@ def run(
 
     chosen = [*(overrides or []), *([] if replicas is None else [f"train.replicas={replicas}"])]
     result = zoo.run(name, *chosen, preset=preset, seed=seed, folder=folder)
-    _emit(result, json=json, text=lambda: cli_text.result(result))
+    emit(result, json=json, text=lambda: cli_text.result(result))
 
 
 @app.command("resume")
@@ -157,7 +140,7 @@ def resume(
     from zoo import cli_text
 
     result = zoo.resume(folder)
-    _emit(result, json=json, text=lambda: cli_text.result(result))
+    emit(result, json=json, text=lambda: cli_text.result(result))
 
 
 @app.command("evaluate")
@@ -173,7 +156,7 @@ def evaluate(
     result = zoo.evaluate(name, *(overrides or []), split=split)
     for warning in result["warnings"]:
         print(f"warning: {warning}", file=sys.stderr)
-    _emit(result, json=json, text=lambda: cli_text.result(result))
+    emit(result, json=json, text=lambda: cli_text.result(result))
 
 
 @app.command("predict")
@@ -183,25 +166,25 @@ def predict(
     out: Annotated[Path | None, typer.Option("-o", "--out", help=".csv or .parquet")] = None,
     smiles: Annotated[str | None, typer.Option(help="The column with SMILES.")] = None,
     on_error: Annotated[str, typer.Option(help="nan, skip or raise.")] = "nan",
-    seconds: Annotated[float, typer.Option(help="Time limit of a conformer.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="Seed of conformers.")] = 0,
+    seconds: Annotated[float | None, typer.Option(help="Time limit of a conformer (10).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of conformers (0).")] = None,
     json: Json = False,
 ) -> None:
     """Predict for molecules; invalid rows are reported, none is lost."""
     from zoo import cli_text
-    from zoo.recipes.predictions import predict_file
+    from zoo.recipes.predictions import needs_geometry, predict_file
 
     model = zoo.load(name)
-    options: dict[str, Any] = {
-        "smiles": smiles,
-        "on_error": on_error,
-        "conformer_seconds": seconds,
-        "seed": seed,
-    }
+    options: dict[str, Any] = {"smiles": smiles, "on_error": on_error}
+    own = {"conformer_seconds": seconds, "seed": seed}
+    given = {key: value for key, value in own.items() if value is not None}
+    if given and not needs_geometry(model):
+        raise RequestError(f"{name} predicts from bonds alone: it makes no conformers")
+    options |= given
     if out is None:
         frame = model.predict(source, **options)
         records = _json.loads(frame.to_json(orient="records"))
-        _emit({"predictions": records}, json=json, text=lambda: cli_text.frame(frame))
+        emit({"predictions": records}, json=json, text=lambda: cli_text.frame(frame))
         return
     report = predict_file(model=model, source=source, out=out, **options)
     summary = {
@@ -210,7 +193,59 @@ def predict(
         "invalid": report.refused,
         "report": str(report.path) if report.problems else None,
     }
-    _emit(summary, json=json, text=lambda: f"{out}: {report.summary()}")
+    emit(summary, json=json, text=lambda: f"{out}: {report.summary()}")
+
+
+@app.command("finetune")
+def finetune(
+    name: Annotated[str, typer.Argument(help="What to start from: an entry, weight file or run.")],
+    data: Annotated[Path, typer.Option(help="CSV, TSV, Parquet or SDF with SMILES and labels.")],
+    labels: Annotated[list[str], typer.Option(help="A column to learn; may be repeated.")],
+    smiles: Annotated[str | None, typer.Option(help="The column with SMILES.")] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(help="LABEL=regression, binary or multiclass.")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="scaffold, scaffold-balanced, random, column or kfold.")
+    ] = "scaffold",
+    split_column: Annotated[str | None, typer.Option(help="train, valid or test of a row.")] = None,
+    folds: Annotated[int, typer.Option(help="Parts of kfold.")] = 5,
+    seed: Annotated[int, typer.Option(help="Of split, new weights, order, dropout.")] = 0,
+    epochs: Annotated[int, typer.Option(help="0 chooses by the number of rows.")] = 0,
+    patience: Annotated[int, typer.Option(help="Epochs without gain; 0 never stops.")] = 10,
+    lr: Annotated[float, typer.Option(help="Learning rate of the new output layer.")] = 1e-3,
+    body_lr: Annotated[float, typer.Option(help="Of the rest, as a share of --lr.")] = 0.3,
+    freeze: Annotated[bool, typer.Option("--freeze", help="Train the output layer alone.")] = False,
+    ensemble: Annotated[int, typer.Option(help="Models that differ in seed, averaged.")] = 1,
+    precision: Annotated[str, typer.Option(help="float32 or bf16.")] = "float32",
+    largest_fragment: Annotated[
+        bool, typer.Option("--largest-fragment", help="Of salts, keep the largest part.")
+    ] = False,
+    on_error: Annotated[str, typer.Option(help="Invalid rows: raise or skip.")] = "raise",
+    scratch: Annotated[bool, typer.Option(help="Compare with the same untrained.")] = True,
+    forest: Annotated[bool, typer.Option(help="Compare with a random forest.")] = True,
+    tracking: Annotated[bool, typer.Option(help="Log to MLflow.")] = True,
+    folder: Annotated[Path | None, typer.Option(help="Where the run lies.")] = None,
+    json: Json = False,
+) -> None:
+    """Tune a model of molecules on your own table, and compare it honestly."""
+    from zoo import cli_text
+
+    kinds = dict(_named(text) for text in kind or [])
+    chosen = {
+        key: value
+        for key, value in locals().items()
+        if key not in ("name", "kind", "json", "cli_text")
+    }
+    result = zoo.finetune(name, **chosen)
+    emit(result, json=json, text=lambda: cli_text.finetuned(result))
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, equals, value = text.rpartition("=")
+    if not equals:
+        raise RequestError(f"--kind {text!r} isn't LABEL=KIND, such as activity=regression")
+    return name, value
 
 
 @app.command("export")
@@ -228,7 +263,7 @@ def export(
 
     chosen = overrides or []
     result = zoo.export(name, *chosen, format=form, out=out, preset=preset, packs=packs)
-    _emit(result, json=json, text=lambda: cli_text.exported(result))
+    emit(result, json=json, text=lambda: cli_text.exported(result))
 
 
 @app.command("check")
@@ -258,7 +293,7 @@ def check(
         raise RequestError("--docs is for --layers")
     chosen = overrides or []
     found = zoo.check(str(name), *chosen, backend=backend, example=example, preset=preset)
-    _emit(found, json=json, text=lambda: cli_text.checked(found))
+    emit(found, json=json, text=lambda: cli_text.checked(found))
     if not found["ok"]:
         raise typer.Exit(1)
 
@@ -272,7 +307,7 @@ def _check_layers(*, docs: Path | None, json: bool) -> None:
         found = layers.coverage(tell=tell)
     if docs is not None:
         replace_file(docs, layer_page.page(found).encode())
-    _emit(found, json=json, text=lambda: cli_text.layers(found))
+    emit(found, json=json, text=lambda: cli_text.layers(found))
 
 
 @app.command("doctor")
@@ -281,7 +316,7 @@ def doctor(json: Json = False) -> None:
     from zoo import cli_text, doctor
 
     found = doctor.examine()
-    _emit(found, json=json, text=lambda: cli_text.doctor(found))
+    emit(found, json=json, text=lambda: cli_text.doctor(found))
     if not found["ok"]:
         raise typer.Exit(1)
 

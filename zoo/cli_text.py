@@ -118,6 +118,21 @@ def result(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def finetuned(result: Mapping[str, Any]) -> str:
+    """The comparison that a finetuned model ends with, and where things are."""
+    name = result["judged_by"]
+    unit = result["units"].get(name, "")
+    width = max(len(line["name"]) for line in result["comparison"])
+    lines = [f"{'':<{width}}  {name}{f' [{unit}]' if unit else ''}, 95 % interval"]
+    for line in result["comparison"]:
+        interval = f"{line['low']:.3f} to {line['high']:.3f}"
+        lines.append(f"{line['name']:<{width}}  {line['value']:.3f}, {interval}")
+    sizes = ", ".join(f"{count:,} {split}" for split, count in result["split_sizes"].items())
+    lines.append(f"{result['split']} split ({sizes}), seed {result['seed']}")
+    lines.append(f"model: {result['checkpoint']}")
+    return "\n".join(lines)
+
+
 def frame(frame: pd.DataFrame) -> str:
     """A table of predictions on a terminal."""
     shown = frame.drop(columns=[c for c in ("reason", "warning") if not frame[c].any()])

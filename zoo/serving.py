@@ -32,7 +32,7 @@ class ZooModel(PythonModel):  # type: ignore[misc,unused-ignore]
             raise RequestError("the input needs a column `smiles` or `xyz`")
         rows = given.reindex(columns=["xyz", "smiles"]).itertuples(index=False, name=None)
         items, reasons = zip(*map(_item, rows), strict=True) if len(given) else ((), ())
-        own = [self.model.column, "valid", "reason", "warning"]
+        own = [*self.model.columns, "valid", "reason", "warning"]
         predicted = self.model.predict(list(items))[own]
         for row, reason in enumerate(reasons):
             if reason:

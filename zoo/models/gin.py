@@ -185,6 +185,9 @@ class GIN(nn.Module):
     with dropout, seed int [1]; it returns [G, outputs]. Rows of padding graphs hold no meaning.
     """
 
+    HEAD = ("output.",)
+    """How the parameters that belong to the predicted properties begin."""
+
     def __init__(self, *, arguments: GINArguments):
         super().__init__()
         a = self.arguments = arguments
@@ -249,8 +252,12 @@ class GIN(nn.Module):
             x = y
         return x
 
+    def graph_features(self, batch: dict[str, Tensor]) -> Tensor:
+        """What is read out of the atoms, before the output layer: [G, F]."""
+        return self._read_out(self.embed(batch), batch)
+
     def forward(self, batch: dict[str, Tensor]) -> Tensor:
-        result: Tensor = self.output(self._read_out(self.embed(batch), batch))
+        result: Tensor = self.output(self.graph_features(batch))
         return result
 
     def _read_out(self, x: Tensor, batch: dict[str, Tensor]) -> Tensor:

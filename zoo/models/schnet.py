@@ -148,6 +148,9 @@ class SchNet(nn.Module):
     respect to `pos` exist to any order.
     """
 
+    HEAD = ("hidden.", "output.")
+    """How the parameters that belong to the predicted properties begin."""
+
     masses: Tensor
 
     def __init__(self, *, arguments: SchNetArguments):

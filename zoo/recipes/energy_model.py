@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ from zoo.recipes.packed import Molecule, column, molecule_store, run_packs, unsc
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from zoo.chem.report import Report
 
 
 class EnergyModel:
@@ -52,6 +54,11 @@ class EnergyModel:
         """Name and unit of what is predicted, as in tables: `U0 [eV]`."""
         return column(self.spec)
 
+    @property
+    def columns(self) -> list[str]:
+        """All that is predicted: the one column."""
+        return [self.column]
+
     def predict(
         self,
         source: Any,
@@ -67,15 +74,39 @@ class EnergyModel:
         `reason`, and a `warning` where an input is unlike the training data. Rows that can't be
         used hold NaN ("nan"), are left out ("skip") or end the call ("raise", DataError).
         """
-        from zoo.recipes.predictions import predict_table
+        from zoo.recipes.predictions import table_of
 
-        return predict_table(
+        return table_of(
+            self.predict_frames(
+                source,
+                smiles=smiles,
+                on_error=on_error,
+                conformer_seconds=conformer_seconds,
+                seed=seed,
+            )
+        )
+
+    def predict_frames(
+        self,
+        source: Any,
+        *,
+        smiles: str | None = None,
+        on_error: str = "nan",
+        conformer_seconds: float = 10.0,
+        seed: int = 0,
+        report: Report | None = None,
+    ) -> Iterator[pd.DataFrame]:
+        """`predict`, some rows at a time, so that an input of any length takes the same memory."""
+        from zoo.recipes.predictions import predict_frames
+
+        return predict_frames(
             model=self,
             source=source,
             smiles=smiles,
             on_error=on_error,
             conformer_seconds=conformer_seconds,
             seed=seed,
+            report=report,
         )
 
     def embed(self, source: Any, *, smiles: str | None = None) -> np.ndarray:
@@ -146,7 +177,7 @@ class EnergyModel:
         kept = {
             name: value
             for name, value in self.module.state_dict().items()
-            if not name.startswith(("hidden.", "output."))
+            if not name.startswith(SchNet.HEAD)
         }
         module.load_state_dict(kept, strict=False)
         spec = self.spec.model_copy(update={"arguments": arguments.model_dump()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ from zoo.recipes.packed import Molecule, column, run_packs, unscale
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from zoo.chem.report import Report
 
 
 class ExportedModel:
@@ -37,6 +39,11 @@ class ExportedModel:
         """Name and unit of what is predicted, as in tables: `U0 [eV]`."""
         return column(self.spec)
 
+    @property
+    def columns(self) -> list[str]:
+        """All that is predicted: the one column."""
+        return [self.column]
+
     def predict(
         self,
         source: Any,
@@ -47,15 +54,39 @@ class ExportedModel:
         seed: int = 0,
     ) -> pd.DataFrame:
         """As `EnergyModel.predict`."""
-        from zoo.recipes.predictions import predict_table
+        from zoo.recipes.predictions import table_of
 
-        return predict_table(
+        return table_of(
+            self.predict_frames(
+                source,
+                smiles=smiles,
+                on_error=on_error,
+                conformer_seconds=conformer_seconds,
+                seed=seed,
+            )
+        )
+
+    def predict_frames(
+        self,
+        source: Any,
+        *,
+        smiles: str | None = None,
+        on_error: str = "nan",
+        conformer_seconds: float = 10.0,
+        seed: int = 0,
+        report: Report | None = None,
+    ) -> Iterator[pd.DataFrame]:
+        """`predict`, some rows at a time, so that an input of any length takes the same memory."""
+        from zoo.recipes.predictions import predict_frames
+
+        return predict_frames(
             model=self,
             source=source,
             smiles=smiles,
             on_error=on_error,
             conformer_seconds=conformer_seconds,
             seed=seed,
+            report=report,
         )
 
     def values(self, molecules: Sequence[Molecule]) -> np.ndarray:

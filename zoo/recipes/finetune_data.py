@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from zoo.chem.report import Report
 from zoo.datasets.facts import Property
 from zoo.datasets.labelled import Labelled, read_labelled
-from zoo.datasets.splits import make_split
+from zoo.datasets.protocols import make_split
 from zoo.errors import RequestError
 from zoo.recipes.finetune_request import FinetuneRequest
 from zoo.recipes.property import PropertyData, make_data
@@ -69,6 +67,8 @@ def folds(table: Labelled, request: FinetuneRequest) -> list[Fold]:
             folds=request.folds,
             fold=number,
             y=table.y,
+            rows=table.rows,
+            names=[label.name for label in table.labels],
         )
         data = make_data(
             store=table.store,
@@ -102,7 +102,9 @@ def stated(table: Labelled, found: Sequence[Fold], *, split: str, seed: int) -> 
     lines = [f"{table.where}: {counts.kept:,} of {counts.rows:,} rows have a molecule and a label"]
     lines += [f"  {count:,} left out: {reason}" for reason, count in counts.dropped.items()]
     if counts.duplicates:
-        disputed = f", {counts.conflicting:,} with labels that disagree" if counts.conflicting else ""
+        disputed = (
+            f", {counts.conflicting:,} with labels that disagree" if counts.conflicting else ""
+        )
         lines.append(
             f"  {counts.duplicates:,} rows repeat a molecule{disputed}: each stays in one part"
         )
@@ -117,8 +119,3 @@ def stated(table: Labelled, found: Sequence[Fold], *, split: str, seed: int) -> 
             f"split {split}{which} (seed {seed}): {sizes}; sha256 {fold.data.split_sha256[:12]}"
         )
     return lines
-
-
-def all_rows(table: Labelled) -> np.ndarray:
-    """Numbers of all molecules: int64 [M]."""
-    return np.arange(len(table), dtype=np.int64)

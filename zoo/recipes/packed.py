@@ -72,10 +72,31 @@ def run_packs(
     molecules; with `fixed` they have that shape alone, and a molecule that doesn't fit is a
     RequestError.
     """
-    out = np.zeros((len(molecules), width))
     if not molecules:
+        return np.zeros((0, width))
+    return run_store(
+        store=molecule_store(molecules, dtype=dtype),
+        function=function,
+        width=width,
+        shape=shape,
+        cutoff=cutoff,
+        fixed=fixed,
+    )
+
+
+def run_store(
+    *,
+    store: Store,
+    function: Callable[[Batch], Tensor],
+    width: int,
+    shape: BatchShape,
+    cutoff: float | None,
+    fixed: bool = False,
+) -> np.ndarray:
+    """The same for the graphs of a store."""
+    out = np.zeros((len(store), width))
+    if not len(store):
         return out
-    store = molecule_store(molecules, dtype=dtype)
     nodes, edges = store.nodes_per_graph(), store.edges_per_graph(cutoff=cutoff)
     trained = FixedSize(**shape.model_dump())
     size = trained if fixed else _fitted(trained, nodes=nodes, edges=edges)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -31,8 +32,8 @@ ROWS = 2048
 """Input rows in memory at a time: a file of any length needs no more."""
 
 
-class Predictor(Protocol):
-    """What predicts a property of molecules, in its unit."""
+class GeometryPredictor(Protocol):
+    """What predicts a property of molecules with geometries, in its unit."""
 
     spec: Spec
 
@@ -42,17 +43,30 @@ class Predictor(Protocol):
     def values(self, molecules: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray: ...
 
 
-def predict_table(*, model: Predictor, source: Any, **options: Any) -> pd.DataFrame:
-    """`predict_frames` as one table."""
+class Predictor(Protocol):
+    """A trained model of molecules; `options` are its own."""
+
+    @property
+    def predict_frames(self) -> Callable[..., Iterator[pd.DataFrame]]:
+        """Called with the source, smiles, on_error, report and options."""
+
+
+def needs_geometry(model: Any) -> bool:
+    """Whether a model predicts from positions, and so makes conformers of SMILES."""
+    return "conformer_seconds" in inspect.signature(model.predict).parameters
+
+
+def table_of(frames: Iterator[pd.DataFrame]) -> pd.DataFrame:
+    """Frames end to end."""
     import pandas as pd
 
-    frames = list(predict_frames(model=model, source=source, **options))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    held = list(frames)
+    return pd.concat(held, ignore_index=True) if held else pd.DataFrame()
 
 
 def predict_frames(
     *,
-    model: Predictor,
+    model: GeometryPredictor,
     source: Any,
     smiles: str | None,
     on_error: str,
@@ -110,7 +124,7 @@ def _graphs(item: Any) -> list[Any]:
 
 
 def valid_molecules(
-    model: Predictor, source: Any, *, smiles: str | None
+    model: GeometryPredictor, source: Any, *, smiles: str | None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Every molecule of an input; DataError for the first that can't be used."""
     molecules = read(source, smiles=smiles)
@@ -118,7 +132,7 @@ def valid_molecules(
     return [(m.numbers, m.positions) for m in rows]
 
 
-def _frame(model: Predictor, chunk: list[Molecule], names: Iterable[str]) -> pd.DataFrame:
+def _frame(model: GeometryPredictor, chunk: list[Molecule], names: Iterable[str]) -> pd.DataFrame:
     import pandas as pd
 
     valid = [m for m in chunk if m.valid]
@@ -133,7 +147,7 @@ def _frame(model: Predictor, chunk: list[Molecule], names: Iterable[str]) -> pd.
     columns: dict[str, Any] = {name: [m.columns.get(name) for m in chunk] for name in names}
     taken = [model.column, "valid", "reason", "warning"]
     # An input that has such a column itself keeps it, under a name that tells them apart.
-    columns = dict(zip(_apart(columns, taken=taken), columns.values(), strict=True))
+    columns = dict(zip(apart(columns, taken=taken), columns.values(), strict=True))
     return pd.DataFrame(
         {
             **columns,
@@ -145,7 +159,7 @@ def _frame(model: Predictor, chunk: list[Molecule], names: Iterable[str]) -> pd.
     )
 
 
-def _apart(names: Iterable[str], *, taken: Iterable[str]) -> list[str]:
+def apart(names: Iterable[str], *, taken: Iterable[str]) -> list[str]:
     """The input's column names, those renamed that are taken by the output's: `valid (input)`."""
     own = list(names)
     used = {*taken, *own}
@@ -166,8 +180,7 @@ def predict_file(
     out: Path,
     smiles: str | None = None,
     on_error: str = "nan",
-    conformer_seconds: float = 10.0,
-    seed: int = 0,
+    **options: Any,
 ) -> Report:
     """Write predictions to a .csv or .parquet file, and invalid rows to `<out>.report.csv`.
 
@@ -184,14 +197,8 @@ def predict_file(
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
             sweep(out.parent, prefix=f".{out.name}.partial-")
-            frames = predict_frames(
-                model=model,
-                source=source,
-                smiles=smiles,
-                on_error=on_error,
-                conformer_seconds=conformer_seconds,
-                seed=seed,
-                report=report,
+            frames = model.predict_frames(
+                source, smiles=smiles, on_error=on_error, report=report, **options
             )
             (_write_csv if out.suffix == ".csv" else _write_parquet)(_told(frames), partial)
             os.replace(partial, out)

@@ -60,7 +60,8 @@ def _work(
     with contextlib.ExitStack() as stack:
         if main:
             # Not before there is something to train: what fails above leaves no folder behind.
-            stack.enter_context(run_folder.claimed(folder, config=config, resume=resume))
+            asked = config.model_dump_json(indent=1)
+            stack.enter_context(run_folder.claimed(folder, content=asked, resume=resume))
         memory = stack.enter_context(PeakMemory())
         display = stack.enter_context(_display(task, main))
         log = stack.enter_context(_tracker(config, folder))

@@ -18,10 +18,14 @@ CONFIG, RESULT = "config.json", "result.json"
 
 
 def new_folder(config: Config) -> Path:
-    """A folder for a run: `runs/<entry>-s<seed>-<time>-<random>` where the command was given."""
+    """A folder for a run of a recipe."""
+    return stamped(config.entry, seed=config.train.seed)
+
+
+def stamped(name: str, *, seed: int) -> Path:
+    """A folder for a run: `runs/<name>-s<seed>-<time>-<random>` where the command was given."""
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    name = f"{config.entry}-s{config.train.seed}-{stamp}-{secrets.token_hex(2)}"
-    return Path("runs") / name
+    return Path("runs") / f"{name}-s{seed}-{stamp}-{secrets.token_hex(2)}"
 
 
 def read_config(folder: Path) -> Config:
@@ -43,9 +47,9 @@ def check_free(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, *, config: Config, resume: bool) -> Iterator[None]:
+def claimed(folder: Path, *, content: str, resume: bool) -> Iterator[None]:
     """Make or take up a run's folder and hold it: two processes that train in one would mix their
-    checkpoints. RequestError for the second.
+    checkpoints. `content` is the JSON of what was asked for. RequestError for the second.
     """
     from filelock import FileLock, Timeout
 
@@ -61,7 +65,7 @@ def claimed(folder: Path, *, config: Config, resume: bool) -> Iterator[None]:
     try:
         if not resume:
             check_free(folder)
-            replace_file(folder / CONFIG, config.model_dump_json(indent=1).encode())
+            replace_file(folder / CONFIG, content.encode())
         yield
     finally:
         lock.release()

@@ -14,6 +14,7 @@ from zoo.chem.checks import check_energy_units
 from zoo.errors import RequestError, unknown
 from zoo.recipes.building import find_weights, load_file
 from zoo.recipes.config import Config, load_config, with_overrides
+from zoo.recipes.finetuning import read_request
 from zoo.recipes.run import run
 from zoo.recipes.run_folder import CONFIG, new_folder, read_config
 from zoo.recipes.settings import EnergyConfig
@@ -41,6 +42,10 @@ def start(
 def resume(folder: str | Path) -> dict[str, Any]:
     """See `zoo.resume`."""
     place = Path(folder)
+    if (request := read_request(place)) is not None:
+        from zoo.recipes.finetune import finetune
+
+        return finetune(request, folder=place, resume=True)
     return run(config=read_config(place), folder=place, resume=True)
 
 

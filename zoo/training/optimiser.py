@@ -14,15 +14,26 @@ from zoo.training.settings import TrainSettings
 
 
 def make_optimiser(*, module: nn.Module, settings: TrainSettings) -> torch.optim.AdamW:
-    """AdamW whose weight decay leaves vectors (biases, norms) alone."""
-    matrices = [p for p in module.parameters() if p.ndim >= 2]
-    vectors = [p for p in module.parameters() if p.ndim < 2]
-    groups: list[dict[str, Any]] = [
-        {"params": matrices},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
+    """AdamW whose weight decay leaves vectors (biases, norms) alone.
+
+    `settings.body_lr` slows down what doesn't begin with one of the module's `HEAD`. Parameters
+    that need no gradient are left out.
+    """
+    head: tuple[str, ...] = getattr(module, "HEAD", ())
+    groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            body = settings.body_lr != 1 and not name.startswith(head)
+            groups.setdefault((parameter.ndim < 2, body), []).append(parameter)
     return torch.optim.AdamW(
-        [g for g in groups if g["params"]],
+        [
+            {
+                "params": groups[vectors, body],
+                "lr": settings.lr * (settings.body_lr if body else 1.0),
+                **({"weight_decay": 0.0} if vectors else {}),
+            }
+            for vectors, body in sorted(groups)
+        ],
         lr=settings.lr,
         weight_decay=settings.weight_decay,
         fused=True,

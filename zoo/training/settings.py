@@ -15,6 +15,9 @@ class TrainSettings(BaseModel):
     epochs: int = Field(ge=1, description="passes over the training split")
     seed: int = Field(0, ge=0, le=2**63 - 1, description="seeds weights, shuffling and dropout")
     lr: float = Field(1e-3, gt=0, description="peak learning rate of AdamW")
+    body_lr: float = Field(
+        1.0, gt=0, le=1, description="rate of all but the output layers, as a share of lr"
+    )
     weight_decay: float = Field(0.01, ge=0, description="AdamW's decoupled weight decay")
     schedule: Literal["cosine", "plateau", "constant"] = Field(
         "cosine", description="learning rate after warm-up"
