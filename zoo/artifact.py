@@ -39,6 +39,7 @@ __all__ = [
 
 FORMAT = 1
 WEIGHTS = "weights.safetensors"
+MODEL = "model.safetensors"
 STATE = "state.safetensors"
 STATE_JSON = "state.json"
 
@@ -161,12 +162,15 @@ def read_state(directory: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
 
 
 def weights_path(path: str | Path) -> Path:
-    """The weight file meant by a weight file, a checkpoint directory or a run's directory (its best
-    checkpoint, else its last). In a checkpoint it is held to the hash kept beside it.
+    """The weight file meant by a weight file, a checkpoint directory or a run's directory (the model
+    that finetuning made, its best checkpoint, else its last). In a checkpoint it is held to the hash
+    kept beside it.
     """
     path = Path(path)
     if path.is_file():
         return path
+    if (path / MODEL).is_file():
+        return path / MODEL
     for place in (path, path / "checkpoints" / "best", path / "checkpoints" / "last"):
         directory = find_folder(place)
         if (directory / WEIGHTS).is_file():

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from zoo.chem import blocks, tables
-from zoo.chem.featurise import spawned
 from zoo.chem.molecule import Problem, shorten
+from zoo.chem.pool import map_chunks
 from zoo.chem.rdkit_log import caught
 from zoo.chem.rows import is_a, is_missing
 from zoo.errors import DataError, RequestError
@@ -166,7 +166,7 @@ def _sdf(path: Path, asked: _Asked) -> Columns:
     names = tuple(dict.fromkeys(name for _, columns in fields for name in columns))
     asked.check(names, where=where)
     texts = (block.text for block in blocks.sdf_blocks(path))
-    made = (one for some in spawned(_smiles_of, texts, workers=asked.workers) for one in some)
+    made = (one for some in map_chunks(_smiles_of, texts, workers=asked.workers) for one in some)
 
     def rows(places: Sequence[int]) -> Iterator[_Row]:
         needed = [("", *names)[place] for place in places[1:]]

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-Made = TypeVar("Made")
-
-CHUNK = 500
-"""Molecules that a process takes at a time."""
-FEW = 2000
-"""Below this many molecules a process of its own takes longer to start than to be of use."""
+from zoo.chem.pool import map_chunks
+from zoo.chem.smiles import read_smiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,83 +33,40 @@ class Graphs:
 
 
 def featurise(smiles: Iterable[str], *, workers: int) -> Iterator[Graphs]:
-    """The graphs of SMILES, `CHUNK` at a time, in order; with several `workers` as many processes.
-
-    What RDKit can't read is told in `reasons`; nothing is raised for it.
+    """The graphs of SMILES, `pool.CHUNK` at a time, in order; with several `workers` as many
+    processes. What RDKit can't read is told in `reasons`; nothing is raised for it.
     """
-    return spawned(graphs_of, smiles, workers=workers)
-
-
-def spawned(
-    work: Callable[[Sequence[str]], Made], texts: Iterable[str], *, workers: int
-) -> Iterator[Made]:
-    """What `work` makes of texts, `CHUNK` at a time, in order; with several `workers` as many
-    processes, if there are enough texts.
-
-    They are spawned: forked ones would inherit threads' locks. They run nothing of the program that
-    asks, so that a script needs no guard against being run anew.
-    """
-    chunks = (list(chunk) for chunk in _batched(texts))
-    first = list(islice(chunks, FEW // CHUNK))
-    if workers <= 1 or len(first) < FEW // CHUNK:
-        yield from map(work, first)
-        yield from map(work, chunks)
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        with _no_program():  # all processes start with the first chunk
-            waiting = deque(pool.submit(work, chunk) for chunk in first)
-        while waiting:
-            # No more is read than is being worked on: an input of any length is held in part.
-            waiting.extend(pool.submit(work, chunk) for chunk in islice(chunks, 1))
-            yield waiting.popleft().result()
-
-
-@contextlib.contextmanager
-def _no_program() -> Iterator[None]:
-    """Hide from `multiprocessing` where the program came from, which processes else import."""
-    main: dict[str, Any] = vars(sys.modules["__main__"])
-    known: dict[str, Any] = {name: main[name] for name in ("__spec__", "__file__") if name in main}
-    main.update(dict.fromkeys(known))
-    try:
-        yield
-    finally:
-        main.update(known)
-
-
-def _batched(texts: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    source = iter(texts)
-    while chunk := tuple(islice(source, CHUNK)):
-        yield chunk
+    return map_chunks(graphs_of, smiles, workers=workers)
 
 
 def graphs_of(smiles: Sequence[str]) -> Graphs:
     """The graphs of some SMILES, in this process."""
     from rdkit import Chem
 
-    from zoo.chem.graphs import MolecularGraph, graph_of
-    from zoo.chem.rdkit_log import caught
     from zoo.chem.scaffolds import scaffold
 
-    found: list[MolecularGraph | None] = []
-    reasons, scaffolds, canonical = [], [], []
-    for text in smiles:
-        reason = ""
-        mol: Any = None
-        if not text.strip():
-            reason = "an empty SMILES"
-        else:
-            with caught() as error:
-                mol = Chem.MolFromSmiles(text)
-            if mol is None:
-                said = error()
-                reason = "RDKit refuses this SMILES" + (f": {said}" if said else "")
-            elif mol.GetNumAtoms() == 0:
-                reason = "a molecule without atoms"
-        reasons.append(reason)
-        found.append(None if reason else graph_of(mol))
-        scaffolds.append("" if reason else scaffold(mol))
-        canonical.append("" if reason else Chem.MolToSmiles(mol))
+    mols, reasons = read_all(smiles)
+    return joined_graphs(
+        mols,
+        reasons=reasons,
+        scaffolds=["" if mol is None else scaffold(mol) for mol in mols],
+        canonical=["" if mol is None else Chem.MolToSmiles(mol) for mol in mols],
+    )
+
+
+def read_all(smiles: Sequence[str]) -> tuple[list[Any], list[str]]:
+    """RDKit's molecules of some SMILES, None where there is none, and why."""
+    found = [read_smiles(text) for text in smiles]
+    return [mol for mol, _ in found], [reason for _, reason in found]
+
+
+def joined_graphs(
+    mols: Sequence[Any], *, reasons: list[str], scaffolds: list[str], canonical: list[str]
+) -> Graphs:
+    """The graphs of RDKit molecules (None: could not be read) end to end."""
+    from zoo.chem.graphs import graph_of
+
+    found = [None if mol is None else graph_of(mol) for mol in mols]
     good = [graph for graph in found if graph is not None]
 
     def joined(name: str, dtype: type, width: tuple[int, ...]) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from zoo.chem.columns import Columns, read_columns
 from zoo.chem.fragments import largest_fragment as largest
 from zoo.chem.labels import Label, Parsed, known_counts, one_value, parse_label
 from zoo.chem.molecule import Problem, shorten
+from zoo.chem.pool import cores
 from zoo.chem.report import Report
 from zoo.datasets.featurised import featurised_store, refusals
 from zoo.datasets.repeats import conflicts, repeated
@@ -115,7 +115,7 @@ def read_labelled(
     for name in kinds:
         if name not in labels:
             raise unknown(kind="label in kinds", name=name, known=labels)
-    workers = _cores() if workers is None else workers
+    workers = cores() if workers is None else workers
     table = read_columns(source, smiles=smiles, labels=labels, split=split_column, workers=workers)
     if not table.smiles:
         raise DataError(f"{table.where} has no rows")
@@ -168,11 +168,6 @@ def read_labelled(
         ),
         notes=tuple(note for one in parsed for note in one.notes),
     )
-
-
-def _cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _with_labels(store: Store, *, y: np.ndarray, rows: np.ndarray) -> Store:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from zoo.recipes.exported_model import ExportedModel
     from zoo.recipes.property_model import PropertyModel
 
-    TrainedModel = EnergyModel | PropertyModel
-
 
 def _gin(given: Mapping[str, Any]) -> nn.Module:
     from zoo.models.gin import GIN, GINArguments  # with ops that loading another model can spare
@@ -41,7 +39,7 @@ def _property(path: Path) -> PropertyModel:
     return load_property_model(path)
 
 
-_TASKS: dict[str, Callable[[Path], TrainedModel]] = {
+_TASKS: dict[str, Callable[[Path], EnergyModel | PropertyModel]] = {
     "energy": load_energy_model,
     "property": _property,
 }
@@ -54,7 +52,7 @@ def create(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
     return _ARCHITECTURES[architecture](arguments)
 
 
-def load(name: str | Path) -> TrainedModel | ExportedModel:
+def load(name: str | Path) -> EnergyModel | PropertyModel | ExportedModel:
     """See `zoo.load`."""
     if str(name).endswith((".pt2", ".onnx")):
         from zoo.recipes.exported_model import load_exported
@@ -63,7 +61,7 @@ def load(name: str | Path) -> TrainedModel | ExportedModel:
     return load_file(find_weights(name))
 
 
-def load_file(path: Path) -> TrainedModel:
+def load_file(path: Path) -> EnergyModel | PropertyModel:
     """The trained model in a weight file. Errors as in `zoo.load`."""
     task = artifact.read_spec(path).task
     if task not in _TASKS:

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from zoo.artifact import MODEL
 from zoo.chem.fingerprints import fingerprints, joined
+from zoo.chem.pool import cores
 from zoo.chem.report import Report
 from zoo.datasets.labelled import Labelled
-from zoo.files import cores
 from zoo.recipes import finetune_results, run_folder
 from zoo.recipes.building import load
 from zoo.recipes.finetune_data import Fold, folds, read_table, stated
@@ -30,7 +31,6 @@ from zoo.training.signals import stop_signals
 from zoo.training.tracking import NoTracker, Tracker, Tracking, known_run, versions
 from zoo.training.tracking_records import known_database
 
-MODEL = "model.safetensors"
 REPORT = "table.report.csv"
 
 

@@ -47,7 +47,7 @@ def read_table(request: FinetuneRequest, *, report: Report) -> Labelled:
         stated = "; ".join(label.stated() for label in table.labels)
         raise RequestError(
             "one model learns labels of one kind, or one label of several classes\n"
-            f"{stated}\nfinetune once for each kind, or say what a label is: --kind LABEL=regression"
+            f"{stated}\nfinetune once for each, or say what a label is: --kind LABEL=regression"
         )
     return table
 

@@ -23,7 +23,7 @@ class FinetuneRequest(BaseModel):
     model: str = Field(description="an entry, weight file, checkpoint or run to start from")
     data: Path = Field(description=".csv .tsv .txt .sdf (or with .gz) or .parquet")
     smiles: str | None = Field(
-        None, description="the column with SMILES; by default the one so named"
+        None, description="the column with SMILES; by default the one so called"
     )
     labels: list[str] = Field(min_length=1, description="the columns to learn")
     kinds: dict[str, Kind] = Field({}, description="what a label is, where it isn't as inferred")

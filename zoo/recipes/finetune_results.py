@@ -112,13 +112,19 @@ def judge(
     names = [p.name for p in model.properties]
     lines = []
     for key, (title, predicted) in ways.items():
-        found_metrics = property_metrics(truth=truth, predicted=predicted, kind=kind, names=names)
+        found_metrics, left_out = property_metrics(
+            truth=truth, predicted=predicted, kind=kind, names=names
+        )
         low, high = bootstrap_interval(
             metric=metric, truth=truth, predicted=predicted, seed=request.seed
         )
         value = found_metrics.get(metric, float("nan"))
         lines.append(
             Line(key=key, name=title, value=value, low=low, high=high, metrics=found_metrics)
+        )
+    if left_out:
+        notes.append(
+            f"not counted, for want of both classes in the test split: {', '.join(left_out)}"
         )
     valid_rows = np.concatenate([some[0].raw["valid"][0] for some in tuned])
     metrics = {
@@ -127,7 +133,7 @@ def judge(
             predicted=_joined(tuned, "valid")[0],
             kind=kind,
             names=names,
-        ),
+        )[0],
         "test": lines[0].metrics,
     }
     for line in written(lines, metric=metric, unit=unit, rows=len(rows)):

@@ -22,7 +22,7 @@ from zoo.batching.store import Store
 from zoo.datasets.facts import Property
 from zoo.errors import DataError, RequestError
 from zoo.models.gin import GIN, GINArguments
-from zoo.recipes.metrics import property_metrics
+from zoo.recipes.metrics import Kind, property_metrics
 from zoo.recipes.oversize import count_oversize
 from zoo.recipes.settings import BatchSettings, PropertyConfig
 from zoo.training import replicas
@@ -50,7 +50,7 @@ class PropertyData:
     metric: str
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Kind:
         return self.properties[0].kind
 
     @property
@@ -278,12 +278,13 @@ class PropertyTask:
         """The kind's metrics over some graphs; means over the properties, and each where there are
         several.
         """
-        return property_metrics(
+        found, _ = property_metrics(
             truth=self.data.values[rows],
             predicted=predicted,
             kind=self.data.kind,
             names=self.data.names,
         )
+        return found
 
     def take_over(self, *, spec: Spec, module: nn.Module) -> None:
         """Evaluate this module with the label scaling that its weights carry."""
@@ -294,7 +295,7 @@ class PropertyTask:
             self.std = np.array([s.std for s in scaling])
 
     def plots(self, folder: Path, rows: np.ndarray, predicted: np.ndarray) -> list[Path]:
-        from zoo.recipes.molecule_plots import save_property_plots
+        from zoo.recipes.property_plots import save_property_plots
 
         return save_property_plots(
             folder=folder,

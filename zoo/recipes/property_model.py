@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from zoo.files import sha256_file
 from zoo.models.gin import GIN, GINArguments
 from zoo.recipes.calibration import Calibration, Interval
 from zoo.recipes.packed import run_store
+from zoo.recipes.predicted import Predicted
 from zoo.recipes.property import columns, readable
 from zoo.recipes.property_spec import (
     calibrations_of,
@@ -34,21 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from zoo.chem.report import Report
-
-
-@dataclass(frozen=True, kw_only=True)
-class Predicted:
-    """What a model says of M molecules.
-
-    values: float64 [M, T], in the properties' units, or probabilities (of classes: [M, C]); their
-    mean over the members. std: the members' standard deviation, same shape; None for one member.
-    low, high: ends of the interval of each quantity [M, T]; None where there is none.
-    """
-
-    values: np.ndarray
-    std: np.ndarray | None = None
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
 
 
 class PropertyModel:

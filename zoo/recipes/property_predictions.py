@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,10 +14,12 @@ from zoo.chem.described import Described, described
 from zoo.chem.featurise import Graphs
 from zoo.chem.fragments import largest_fragment as largest
 from zoo.chem.molecule import Molecule, refused
+from zoo.chem.pool import cores
 from zoo.chem.read import read_molecules
 from zoo.chem.report import Report, enforce
 from zoo.chem.similarity import References, nearest_similarity, references
 from zoo.errors import DataError
+from zoo.recipes.predicted import Predicted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +103,7 @@ def _described(
             waiting.append(row)
             yield largest(row.smiles) if cut and row.smiles else row.smiles
 
-    count = len(os.sched_getaffinity(0)) if workers is None else workers
+    count = cores() if workers is None else workers
     for found in described(texts(), workers=count, fingerprints=fingerprints):
         some = [waiting.popleft() for _ in found.graphs.reasons]
         yield some, found
@@ -157,7 +158,7 @@ def _frame(
     place = np.cumsum(graphs) - 1
     values = _predicted_columns(model, found, place=place, graphs=np.array(graphs, bool))
     main = np.stack([values[c] for c in model.columns], axis=1) if len(rows) else np.zeros((0, 1))
-    finite = np.isfinite(main).all(axis=1)
+    finite = np.isfinite(main.sum(axis=1))
     near = _similarity(found, known)
     limit = float(model.spec.ranges.get("similarity", (FAR, 1.0))[0])
     kept = []
@@ -199,10 +200,8 @@ def _predicted_columns(
     model: PropertyModel, found: Described | None, *, place: np.ndarray, graphs: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Each predicted column for some rows, NaN where there is no graph."""
-    columns = model.columns
-    if found is None or not graphs.any():
-        predicted = None
-    else:
+    predicted = Predicted(values=np.zeros((0, len(model.columns))))
+    if found is not None and graphs.any():
         predicted = model.values(graph_store([found.graphs]))
 
     def spread(values: np.ndarray | None, at: int) -> np.ndarray:
@@ -212,19 +211,21 @@ def _predicted_columns(
         return out
 
     made: dict[str, np.ndarray] = {}
-    quantities = model.kind == "regression"
-    for at, column in enumerate(columns):
-        made[column] = spread(predicted and predicted.values, at)
-        name, _, unit = column.rpartition(" [")
-        named = (
-            (lambda what: f"{name} {what} [{unit}") if name else (lambda what: f"{column} {what}")
-        )
+    for at, column in enumerate(model.columns):
+        made[column] = spread(predicted.values, at)
         if len(model.modules) > 1:
-            made[named("std")] = spread(predicted and predicted.std, at)
-        if quantities and model.level is not None:
-            made[named(f"low {model.level:.0%}")] = spread(predicted and predicted.low, at)
-            made[named(f"high {model.level:.0%}")] = spread(predicted and predicted.high, at)
+            made[_beside(column, "std")] = spread(predicted.std, at)
+        if model.kind == "regression" and model.level is not None:
+            low, high = (f"{end} {model.level:.0%}" for end in ("low", "high"))
+            made[_beside(column, low)] = spread(predicted.low, at)
+            made[_beside(column, high)] = spread(predicted.high, at)
     return made
+
+
+def _beside(column: str, what: str) -> str:
+    """The column beside another: `logS [log mol/L]` has `logS std [log mol/L]`."""
+    name, bracket, unit = column.rpartition(" [")
+    return f"{name} {what} [{unit}" if bracket else f"{column} {what}"
 
 
 def _similarity(found: Described | None, known: References | None) -> np.ndarray | None:
