@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rdkit import Chem
 
-from zoo.chem import featurise as featurising
+from zoo.chem import pool
 from zoo.chem.featurise import featurise, graphs_of
 from zoo.chem.graphs import graph_of
 
@@ -63,8 +63,8 @@ def test_bad_rows_keep_their_place_and_say_why() -> None:
 
 
 def test_processes_give_the_same_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(featurising, "CHUNK", 5)
-    monkeypatch.setattr(featurising, "FEW", 10)
+    monkeypatch.setattr(pool, "CHUNK", 5)
+    monkeypatch.setattr(pool, "FEW", 10)
     given = [*SMILES, "broken"] * 3
     read: list[int] = []
 

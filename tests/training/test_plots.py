@@ -125,9 +125,9 @@ def test_the_data_is_in_the_figure(tmp_path: Path) -> None:
 
 def test_the_corner_of_a_parity_plot_says_the_errors() -> None:
     x, y = np.array([0.0, 1.0, 2.0]), np.array([0.0, 1.5, 2.0])
-    lines = plots._parity_lines(x, y, unit="eV", left_out=1200)
+    lines = plots.parity_lines(x, y, unit="eV", left_out=1200)
     assert lines == ["MAE 0.1667 eV", "R² 0.87500", "n = 3", "1,200 without a label"]
-    assert plots._parity_lines(x[:1], y[:1], unit="", left_out=0) == ["MAE 0", "n = 1"]
+    assert plots.parity_lines(x[:1], y[:1], unit="", left_out=0) == ["MAE 0", "n = 1"]
 
 
 def test_bins_hold_each_error_once() -> None:
