@@ -68,7 +68,7 @@ def load(*, name: str, folder: Path | None = None) -> Store:
             raise DataError(
                 f"{found} doesn't hold the official files of ogb.{name}: their sha256 differ"
             )
-        return _cached(name, content, found, counted=True)
+        return _held(name, _cached(name, content, found), where=str(found))
     if name in MOLECULENET:
         return moleculenet.load(name=MOLECULENET[name])
     raise UnavailableError(
@@ -172,29 +172,32 @@ def _place(name: str, content: str) -> Path:
     return hub.cache_dir() / "stores" / f"ogb-{name}-{_digest(name, content)[:16]}"
 
 
-def _cached(name: str, content: str, root: Path, *, counted: bool = False) -> Store:
+def _cached(name: str, content: str, root: Path) -> Store:
     return cached_store(
         folder=_place(name, content),
         digest=_digest(name, content),
-        make=lambda: _read(name, root, counted=counted),
+        make=lambda: _read(name, root),
     )
 
 
-def _read(name: str, root: Path, *, counted: bool) -> Store:
-    """The store of files in the layout; where `counted`, held to the published counts and split."""
-    facts = SETS[name]
-    names = [p.name for p in facts.properties]
+def _read(name: str, root: Path) -> Store:
+    names = [p.name for p in SETS[name].properties]
     store = read_root(root, tasks=len(names))
-    if len(names) > 1 and name not in UNNAMED:
-        y = store.graph["y"][:, task_order(root, names=names)]
-        store = replace(store, graph={**store.graph, "y": np.ascontiguousarray(y)})
-    if counted:
-        parts, digest = split(name=name, store=store)
-        found = {"graphs": len(store), **{part: len(rows) for part, rows in parts.items()}}
-        for what, count in facts.counts.items():
-            if found[what] != count:
-                raise DataError(f"{root}: {found[what]:,} {what}, ogb.{name} has {count:,}")
-        check_split(
-            digest=digest, published=facts.splits, protocol="scaffold", seed=0, name=f"ogb.{name}"
-        )
+    if len(names) == 1 or name in UNNAMED:
+        return store
+    y = store.graph["y"][:, task_order(root, names=names)]
+    return replace(store, graph={**store.graph, "y": np.ascontiguousarray(y)})
+
+
+def _held(name: str, store: Store, *, where: str) -> Store:
+    """The store, if it has the published counts and split."""
+    facts = SETS[name]
+    parts, digest = split(name=name, store=store)
+    found = {"graphs": len(store), **{part: len(rows) for part, rows in parts.items()}}
+    for what, count in facts.counts.items():
+        if found[what] != count:
+            raise DataError(f"{where}: {found[what]:,} {what}, where {count:,} are published")
+    check_split(
+        digest=digest, published=facts.splits, protocol="scaffold", seed=0, name=f"ogb.{name}"
+    )
     return store

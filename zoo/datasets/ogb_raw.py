@@ -24,6 +24,7 @@ import numpy as np
 from zoo import hub
 from zoo.batching.store import Store, make_store
 from zoo.datasets.moleculenet_raw import read_smiles
+from zoo.datasets.number_tables import read_floats, read_integers
 from zoo.errors import DataError, RequestError
 from zoo.files import sha256_file
 
@@ -68,12 +69,12 @@ def read_root(root: Path, *, tasks: int) -> Store:
 
     DataError names the file that is wrong.
     """
-    nodes = _integers(root / _NODES, columns=1)[:, 0].astype(np.int64)
-    edges = _integers(root / _EDGES, columns=1)[:, 0].astype(np.int64)
-    atom = _integers(root / _ATOM, columns=9, below=_ATOM_CATEGORIES)
-    bond = _integers(root / _BOND, columns=3, below=_BOND_CATEGORIES)
-    ends = _integers(root / _ENDS, columns=2)
-    y = _labels(root / _LABELS, tasks=tasks)
+    nodes = read_integers(root / _NODES, columns=1)[:, 0].astype(np.int64)
+    edges = read_integers(root / _EDGES, columns=1)[:, 0].astype(np.int64)
+    atom = read_integers(root / _ATOM, columns=9, below=_ATOM_CATEGORIES)
+    bond = read_integers(root / _BOND, columns=3, below=_BOND_CATEGORIES)
+    ends = read_integers(root / _ENDS, columns=2)
+    y = read_floats(root / _LABELS, columns=tasks)
     count = len(nodes)
     for name, found, expected in (
         (_EDGES, len(edges), count),
@@ -164,53 +165,11 @@ def _pointer(counts: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def _read(path: Path, **options: Any) -> Any:
-    import pandas as pd
-
-    try:
-        return pd.read_csv(path, header=None, **options)
-    except pd.errors.EmptyDataError:
-        return pd.DataFrame()
-    except (ValueError, OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is damaged: {error}") from error
-
-
-def _integers(path: Path, *, columns: int, below: Sequence[int] = ()) -> np.ndarray:
-    """A table of numbers of at least 0, int32 [rows, columns], each column below its limit."""
-    table = _read(path)
-    if table.empty:
-        return np.zeros((0, columns), np.int32)
-    if table.shape[1] != columns:
-        raise DataError(f"{path} has {table.shape[1]} columns where {columns} should be")
-    values = table.to_numpy()
-    if values.dtype.kind != "i":
-        cells = _read(path, dtype=str, keep_default_na=False).to_numpy().tolist()
-        bad = next(n for n, row in enumerate(cells) if not all(c.isdecimal() for c in row))
-        raise DataError(f"{path}, line {bad + 1}: {cells[bad]} are not whole numbers")
-    limits = np.array(below or [np.iinfo(np.int32).max] * columns)
-    outside = ((values < 0) | (values >= limits)).any(axis=1)
-    if outside.any():
-        bad = int(outside.argmax())
-        raise DataError(
-            f"{path}, line {bad + 1}: {values[bad].tolist()} is not within 0 to "
-            f"{(limits - 1).tolist()}"
-        )
-    whole: np.ndarray = values.astype(np.int32)
-    return whole
-
-
-def _labels(path: Path, *, tasks: int) -> np.ndarray:
-    table = _read(path, dtype=np.float32, skip_blank_lines=False)
-    if table.shape[1] != tasks:
-        raise DataError(f"{path} has {table.shape[1]} columns where {tasks} should be")
-    return np.ascontiguousarray(table.to_numpy(np.float32))
-
-
 def _part(root: Path, *, count: int) -> np.ndarray:
     """The part of each graph: int8 [count]. DataError if one is in none, or in two."""
     part = np.full(count, -1, np.int8)
     for number, name in enumerate(_SPLITS):
-        rows = _integers(root / name, columns=1)[:, 0]
+        rows = read_integers(root / name, columns=1)[:, 0]
         bad = (rows >= count) | (part[np.minimum(rows, count - 1)] >= 0)
         if bad.any() or len(np.unique(rows)) != len(rows):
             raise DataError(f"{root / name} holds a graph twice, or one that isn't there")
