@@ -233,7 +233,8 @@ def _kfold(
 
 
 def _known(values: NDArray[Any]) -> NDArray[np.int64]:
-    return values[~np.isnan(values)]
+    known: NDArray[np.int64] = values[~np.isnan(values)]
+    return known
 
 
 def _binary(values: NDArray[Any]) -> bool:

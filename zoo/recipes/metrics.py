@@ -183,7 +183,8 @@ def _down_the_ranking(y: np.ndarray, p: np.ndarray, w: np.ndarray) -> tuple[np.n
 def _ratio(value: np.ndarray, total: np.ndarray) -> np.ndarray:
     """NaN where there is nothing to divide by."""
     empty = np.full(value.shape, np.nan)
-    return np.divide(value, total, out=empty, where=total > 0)
+    ratio: np.ndarray = np.divide(value, total, out=empty, where=total > 0)
+    return ratio
 
 
 def _multiclass_values(
