@@ -162,9 +162,9 @@ def read_state(directory: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
 
 
 def weights_path(path: str | Path) -> Path:
-    """The weight file meant by a weight file, a checkpoint directory or a run's directory (the model
-    that finetuning made, its best checkpoint, else its last). In a checkpoint it is held to the hash
-    kept beside it.
+    """The weight file meant by a weight file, a checkpoint directory or a run's directory: the
+    model that finetuning made, its best checkpoint, else its last. In a checkpoint it is held to
+    the hash kept beside it.
     """
     path = Path(path)
     if path.is_file():

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+MANY = 30
+"""Metrics of single properties that a person still reads."""
+
+
 def entries(names: Sequence[str]) -> list[dict[str, Any]]:
     """A row per entry and tag."""
     rows = []
@@ -109,8 +113,17 @@ def result(result: Mapping[str, Any]) -> str:
     units = result["units"]
     lines = []
     for split, metrics in result["metrics"].items():
-        values = [f"{k} {v:.5g} {units.get(k, '')}".rstrip() for k, v in metrics.items()]
+        values = [
+            f"{k} {v:.5g} {units.get(k, '')}".rstrip() for k, v in metrics.items() if "/" not in k
+        ]
+        each = [f"{k} {v:.3g}" for k, v in metrics.items() if "/" in k]
         lines.append(f"{result['entry']} {split}: " + ", ".join(values))
+        if len(each) <= MANY:
+            lines += textwrap.wrap(
+                ", ".join(each), 100, initial_indent="  ", subsequent_indent="  "
+            )
+        else:
+            lines.append(f"  and {len(each)} of single properties: --json has them all")
     speed = result.get("train_graphs_per_s")
     if speed:
         lines.append(f"{speed:,.0f} graphs/s in training, {result['wall_s']:,.0f} s in all")
@@ -152,13 +165,19 @@ def doctor(found: Mapping[str, Any]) -> str:
 
 
 def _predicts(card: registry.Card) -> str:
+    """What is predicted; names of the same unit and description together, a few of very many."""
     known = {p.name: p for p in card.dataset.properties}
-    lines = []
+    alike: dict[str, list[str]] = {}
     for name in card.predicts:
         p = known.get(name)
         reference = f"; {p.reference}" if p and p.reference else ""
-        lines.append(f"{name} [{p.unit}]: {p.description}{reference}" if p else name)
-    return ", ".join(lines)
+        said = f" [{p.unit}]: {p.description}{reference}" if p else ""
+        alike.setdefault(said, []).append(name)
+    parts = []
+    for said, names in alike.items():
+        shown = [*names[:12], f"... ({len(names)} in all)"] if len(names) > 12 else names
+        parts.append(", ".join(shown) + said)
+    return ", ".join(parts)
 
 
 def exported(result: Mapping[str, Any]) -> str:

@@ -218,7 +218,7 @@ def card(name: str) -> Card:
         task=_get(config, "task", where=where),
         architecture=_get(config, "model", "architecture", where=where),
         backend=str(config.get("train", {}).get("backend", "eager")),
-        predicts=_predicts(config["data"]),
+        predicts=_predicts(config["data"], dataset),
         dataset=dataset,
         target=config.get("target") or {},
         measured=block.measured,
@@ -228,9 +228,9 @@ def card(name: str) -> Card:
     )
 
 
-def _predicts(data: Mapping[str, Any]) -> list[str]:
-    """The properties that a recipe's `data` asks for: `property`, or several in `properties`."""
-    return [data["property"]] if "property" in data else list(data.get("properties", []))
+def _predicts(data: Mapping[str, Any], dataset: DatasetCard) -> list[str]:
+    """The property that a recipe's `data` asks for; all that the data set has where it asks none."""
+    return [data["property"]] if "property" in data else [p.name for p in dataset.properties]
 
 
 def adapter(name: str, *, where: str = "") -> tuple[ModuleType, Any]:
