@@ -183,6 +183,12 @@ def weights_path(path: str | Path) -> Path:
     )
 
 
+def trained(folder: Path) -> Path:
+    """What a finished run left to be used: its model's file, or its best checkpoint."""
+    model = folder / MODEL
+    return model if model.is_file() else folder / "checkpoints" / "best"
+
+
 def _dump(spec: Spec) -> str:
     return json.dumps(
         spec.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), allow_nan=False

@@ -19,6 +19,10 @@ MANY = 30
 """Metrics of single properties that a person still reads."""
 
 
+FEW = 4
+"""Molecules that may stand side by side."""
+
+
 def entries(names: Sequence[str]) -> list[dict[str, Any]]:
     """A row per entry and tag."""
     rows = []
@@ -153,7 +157,12 @@ def frame(frame: pd.DataFrame) -> str:
     if "warning" in shown:
         notes = [f"warning: {w}" for w in dict.fromkeys(frame["warning"]) if w]
         shown = shown.drop(columns="warning")
-    return "\n".join([shown.to_string(index=False), *notes])
+    text = shown.to_string(index=False)
+    if len(frame) <= FEW and len(text.split("\n")[0]) > shutil.get_terminal_size().columns:
+        text = shown.T.to_string(
+            header=False
+        )  # few molecules, many properties: one below the other
+    return "\n".join([text, *notes])
 
 
 def doctor(found: Mapping[str, Any]) -> str:

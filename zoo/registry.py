@@ -229,7 +229,7 @@ def card(name: str) -> Card:
 
 
 def _predicts(data: Mapping[str, Any], dataset: DatasetCard) -> list[str]:
-    """The property that a recipe's `data` asks for; all that the data set has where it asks none."""
+    """The property that a recipe's `data` asks for; all of the data set's where it asks none."""
     return [data["property"]] if "property" in data else [p.name for p in dataset.properties]
 
 

@@ -121,8 +121,6 @@ def test_requests_that_cannot_be_met(tmp_path):
     store = tudataset.load(name="nci1", folder=made_up(size=9))
     with pytest.raises(RequestError, match="9 graphs can't be split into 10 folds"):
         tudataset.split(name="nci1", store=store, protocol="kfold-0")
-    with pytest.raises(RequestError, match="without SMILES"):
-        tudataset.smiles(name="nci1", store=store)
     with pytest.raises(RequestError, match=r"holds no NCI1_A\.txt"):
         tudataset.load(name="nci1", folder=tmp_path)
     with pytest.raises(UnavailableError, match=r"unzip https://.*/NCI1\.zip\n.*ZOO_DATA"):

@@ -122,11 +122,6 @@ def split(
     return parts, split_digest(parts)
 
 
-def smiles(*, name: str, store: Store, folder: Path | None = None) -> list[str]:
-    """RequestError: these graphs have no SMILES."""
-    raise RequestError(f"tudataset.{name} has graphs without SMILES: nothing needing them can run")
-
-
 def synthesize(*, name: str, path: Path, seed: int, size: int) -> None:
     """Write `size` made-up graphs into the folder `path`, in TUDataset's layout.
 

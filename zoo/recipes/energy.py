@@ -192,6 +192,9 @@ class EnergyTask:
         """MAE, RMSE and R² of predictions for some graphs, in the property's unit."""
         return metrics(truth=self.data.labels.values[rows], predicted=predicted)
 
+    def write_model(self, folder: Path, module: nn.Module) -> None:
+        """Nothing: the best checkpoint holds all there is to know."""
+
     def plots(self, folder: Path, rows: np.ndarray, predicted: np.ndarray) -> list[Path]:
         """Parity, and the error by the number of atoms."""
         from zoo.training import plots

@@ -21,9 +21,9 @@ from zoo.recipes.building import load
 from zoo.recipes.finetune_data import Fold, folds, read_table, stated
 from zoo.recipes.finetune_request import FinetuneRequest
 from zoo.recipes.finetune_train import Trained, check_base, train_network, what_is_kept
-from zoo.recipes.finetune_weights import write_model
 from zoo.recipes.property import PropertyTask
 from zoo.recipes.property_model import PropertyModel
+from zoo.recipes.property_weights import write_model
 from zoo.recipes.tasks import plain_name, shown
 from zoo.training.memory import PeakMemory
 from zoo.training.progress import Display
@@ -90,11 +90,10 @@ def finetune(
         model = write_model(
             path=place / MODEL,
             entry=_name(request, base),
-            request=request,
-            table=table,
-            parted=parted,
+            largest_fragment=request.largest_fragment,
+            parted=[fold.data for fold in parted],
             tuned=tuned.by_fold,
-            fingerprints=prints,
+            prints=prints,
         )
         outcome = finetune_results.judge(
             request=request,

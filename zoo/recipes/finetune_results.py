@@ -20,10 +20,10 @@ from zoo.recipes.bootstrap import bootstrap_interval
 from zoo.recipes.finetune_data import METRICS, Fold
 from zoo.recipes.finetune_request import FinetuneRequest
 from zoo.recipes.finetune_train import Trained
-from zoo.recipes.finetune_weights import in_units
 from zoo.recipes.metrics import property_metrics
 from zoo.recipes.property import columns
 from zoo.recipes.property_model import PropertyModel
+from zoo.recipes.property_weights import in_units
 from zoo.recipes.tasks import plain_name
 
 HIGHER = ("roc_auc", "accuracy")

@@ -139,6 +139,7 @@ def train_network(
 def check_base(model: object, *, name: str) -> PropertyModel:
     """The model, if it is one that can be tuned on a table of SMILES (RequestError)."""
     if isinstance(model, PropertyModel):
+        model.check_readable()
         return model
     raise RequestError(
         f"{name} learns from geometries, and a table of SMILES has none\n"

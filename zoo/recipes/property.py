@@ -38,7 +38,7 @@ class PropertyData:
 
     `values` float64 [graphs, T] are the labels in their units, the number of the class for classes;
     NaN is unknown. All properties are of one kind. `metric` is the one that such data are judged
-    by.
+    by. `smiles` reads those of the store's molecules, where they have any.
     """
 
     store: Store
@@ -48,6 +48,7 @@ class PropertyData:
     values: np.ndarray
     shape: FixedSize
     metric: str
+    smiles: Callable[[], list[str]] | None = None
 
     @property
     def kind(self) -> Kind:
@@ -85,6 +86,9 @@ def open_data(config: PropertyConfig) -> PropertyData:
         properties=facts.properties,
         batch=config.batch,
         metric=facts.metric,
+        smiles=partial(adapter.smiles, name=name, store=store, folder=folder)
+        if hasattr(adapter, "smiles")
+        else None,
     )
 
 
@@ -96,6 +100,7 @@ def make_data(
     properties: Sequence[Property],
     batch: BatchSettings,
     metric: str,
+    smiles: Callable[[], list[str]] | None = None,
 ) -> PropertyData:
     """The data of a store with labels y [graphs, T]. DataError where a split has no known label."""
     values = np.asarray(store.graph["y"], np.float64)
@@ -118,6 +123,7 @@ def make_data(
             graphs=batch.slots or fitted.graphs,
         ),
         metric=metric,
+        smiles=smiles,
     )
 
 
@@ -293,6 +299,12 @@ class PropertyTask:
             scaling = [spec.scaling[name] for name in self.data.names]
             self.mean = np.array([s.mean for s in scaling])
             self.std = np.array([s.std for s in scaling])
+
+    def write_model(self, folder: Path, module: nn.Module) -> None:
+        """Write the network with what was fitted on validation and what it was trained on."""
+        from zoo.recipes.property_weights import write_run
+
+        write_run(task=self, module=module, folder=folder)
 
     def plots(self, folder: Path, rows: np.ndarray, predicted: np.ndarray) -> list[Path]:
         from zoo.recipes.property_plots import save_property_plots

@@ -17,7 +17,7 @@ from zoo.batching.store import Store
 from zoo.chem.fingerprints import Fingerprints
 from zoo.errors import RequestError, WeightsError
 from zoo.files import sha256_file
-from zoo.models.gin import GIN, GINArguments
+from zoo.models.gin import ATOM_CATEGORIES, BOND_CATEGORIES, GIN, GINArguments
 from zoo.recipes.calibration import Calibration, Interval
 from zoo.recipes.packed import run_store
 from zoo.recipes.predicted import Predicted
@@ -189,7 +189,7 @@ class PropertyModel:
         """
         from zoo.recipes.property_predictions import valid_store
 
-        store = valid_store(source, smiles=smiles)
+        store = valid_store(self, source, smiles=smiles)
         width = self.module.arguments.features
         return self._run(store, self.module, self.module.graph_features, width=width)
 
@@ -204,6 +204,16 @@ class PropertyModel:
         module.load_state_dict(kept, strict=False)
         spec = self.spec.model_copy(update={"arguments": arguments.model_dump(mode="json")})
         return PropertyModel(spec=spec, modules=[module])
+
+    def check_readable(self) -> None:
+        """RequestError for a model whose graphs aren't those that RDKit's molecules give."""
+        arguments = self.module.arguments
+        own = (arguments.atom_categories, arguments.bond_categories)
+        if own != (ATOM_CATEGORIES, BOND_CATEGORIES):
+            raise RequestError(
+                f"{self.spec.entry} was trained on graphs whose atoms are numbers without a name: "
+                "it can't read molecules\nuse its `values` on graphs of its own kind"
+            )
 
     def _check_head(self) -> None:
         outputs = self.module.arguments.outputs

@@ -42,6 +42,7 @@ def predict_frames(
     workers: int | None,
 ) -> Iterator[pd.DataFrame]:
     """See `PropertyModel.predict_frames`."""
+    model.check_readable()
     molecules = read_molecules(source, smiles=smiles, geometry=False)
     if report is not None:
         for problem in molecules.problems:
@@ -63,8 +64,9 @@ def predict_frames(
         yield _frame(model, [], None, names, known, on_error, molecules.where, report)
 
 
-def valid_store(source: Any, *, smiles: str | None) -> Store:
+def valid_store(model: PropertyModel, source: Any, *, smiles: str | None) -> Store:
     """The graphs of every molecule of an input; DataError for the first that can't be read."""
+    model.check_readable()
     molecules = read_molecules(source, smiles=smiles, geometry=False)
     parts: list[Graphs] = []
     for rows, found in _described(iter(molecules), cut=False, workers=None, fingerprints=False):

@@ -84,6 +84,7 @@ def _work(
         module.load_state_dict(best)
         predicted = {split: task.predictions(module, split) for split in ("valid", "test")}
         metrics = {split: task.metrics(*predicted[split]) for split in predicted}
+        task.write_model(folder, module)
         if not main:
             return
         result = _result(config, task, trained, metrics, folder)
@@ -99,7 +100,7 @@ def _work(
         )
         for path in plots:
             log.artifact(path, folder="plots")
-        log.artifact(folder / "checkpoints" / "best", folder="checkpoint")
+        log.artifact(artifact.trained(folder), folder="checkpoint")
         _log_model(log, folder, task)
         result["run_id"] = log.run_id
         result["wall_s"] = round(time.monotonic() - began, 1)
@@ -161,7 +162,7 @@ def _result(
         "batch_shape": dict(task.shape.__dict__),
         "packing_efficiency": task.train_loader.efficiency(),
         "train_graphs_per_s": None if speed is None else round(speed, 1),
-        "checkpoint": str(folder / "checkpoints" / "best"),
+        "checkpoint": str(artifact.trained(folder)),
         "folder": str(folder),
     }
 
@@ -197,7 +198,7 @@ def _log_model(log: Tracking, folder: Path, task: RecipeTask) -> None:
     """The MLflow model: a script that loads the weight file, nothing pickled."""
     from importlib.metadata import version
 
-    weights = artifact.weights_path(folder / "checkpoints" / "best")
+    weights = artifact.weights_path(folder)
     log.model(
         script=Path(__file__).parents[1] / "serving.py",
         artifacts={"weights": weights},

@@ -116,10 +116,11 @@ def _config_of(path: Path, spec: artifact.Spec, overrides: Sequence[str]) -> Con
     """The config behind a weight file: its run's own if it lies in one, else its entry's recipe.
     The architecture is the one that the file says.
     """
-    checkpoints = path.absolute().parent.parent
-    if checkpoints.name == "checkpoints" and (checkpoints.parent / CONFIG).is_file():
-        where = str(checkpoints.parent / CONFIG)
-        config = with_overrides(read_config(checkpoints.parent), overrides, where=where)
+    place = path.absolute().parent
+    if place.parent.name == "checkpoints":
+        place = place.parent.parent
+    if (place / CONFIG).is_file():
+        config = with_overrides(read_config(place), overrides, where=str(place / CONFIG))
     else:
         config = load_config(spec.entry, overrides=overrides)
     predicted = spec.properties[0].name

@@ -45,6 +45,9 @@ class RecipeTask(Task, Protocol):
     def take_over(self, *, spec: Spec, module: nn.Module) -> None:
         """Evaluate this module with the label scaling that its weights carry."""
 
+    def write_model(self, folder: Path, module: nn.Module) -> None:
+        """Write into a run's folder what a trained model is besides its best checkpoint."""
+
     def plots(self, folder: Path, rows: np.ndarray, predicted: np.ndarray) -> list[Path]:
         """Plots of the test split's predictions."""
 
@@ -70,4 +73,5 @@ def shown(value: float, unit: str) -> str:
 
 def plain_name(metric: str) -> str:
     """A metric's name for people: MAE, ROC-AUC."""
-    return {"roc_auc": "ROC-AUC", "ap": "AP", "r2": "R²"}.get(metric, metric.upper())
+    known = {"roc_auc": "ROC-AUC", "ap": "AP", "r2": "R²", "accuracy": "accuracy", "f1": "F1"}
+    return known.get(metric, metric.upper())

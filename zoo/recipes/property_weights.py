@@ -1,23 +1,23 @@
-"""The one file that a finetuned model is: its members, what it knows of itself and its limits."""
+"""The one file that a trained model of labels is: its networks, how sure they are, and what they
+were trained on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo import artifact
-from zoo.chem.fingerprints import Fingerprints, selected
+from zoo.chem.fingerprints import Fingerprints, fingerprints, joined, selected
+from zoo.chem.pool import cores
 from zoo.chem.similarity import nearest_similarity, references
-from zoo.datasets.labelled import Labelled
 from zoo.recipes.calibration import Calibration, Interval, fit_calibration, fit_interval
-from zoo.recipes.finetune_data import Fold
-from zoo.recipes.finetune_request import FinetuneRequest
-from zoo.recipes.finetune_train import Trained
-from zoo.recipes.property import PropertyData
+from zoo.recipes.property import PropertyData, PropertyTask
 from zoo.recipes.property_model import PropertyModel, load_property_model
 from zoo.recipes.property_predictions import FAR
 from zoo.recipes.property_spec import (
@@ -26,44 +26,92 @@ from zoo.recipes.property_spec import (
     with_members,
     with_uncertainty,
 )
+from zoo.training import replicas
 
 MOST = 200_000
 """Training molecules whose fingerprints a file holds at most (about 90 bytes each)."""
+
+
+class Member(Protocol):
+    """A trained network: its task, best weights, and for validation and test the store indices and
+    outputs, as `PropertyTask.raw_predictions` has them.
+    """
+
+    @property
+    def task(self) -> PropertyTask: ...
+    @property
+    def tensors(self) -> Mapping[str, Tensor]: ...
+    @property
+    def raw(self) -> Mapping[str, tuple[np.ndarray, np.ndarray]]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Single:
+    """The one member of a recipe's run."""
+
+    task: PropertyTask
+    tensors: Mapping[str, Tensor]
+    raw: Mapping[str, tuple[np.ndarray, np.ndarray]]
+
+
+def write_run(*, task: PropertyTask, module: nn.Module, folder: Path) -> None:
+    """Write the model of a recipe's run into its folder. Every replica takes part; one writes."""
+    raw = {split: task.raw_predictions(module, split) for split in ("valid", "test")}
+    if replicas.rank() != 0:
+        return
+    data = task.data
+    prints = None
+    if data.smiles is not None:
+        prints = joined(fingerprints(data.smiles(), workers=cores()))
+    write_model(
+        path=folder / artifact.MODEL,
+        entry=task.entry,
+        largest_fragment=False,
+        parted=[data],
+        tuned=[[Single(task=task, tensors=module.state_dict(), raw=raw)]],
+        prints=prints,
+    )
 
 
 def write_model(
     *,
     path: Path,
     entry: str,
-    request: FinetuneRequest,
-    table: Labelled,
-    parted: Sequence[Fold],
-    tuned: Sequence[Sequence[Trained]],
-    fingerprints: Fingerprints,
+    largest_fragment: bool,
+    parted: Sequence[PropertyData],
+    tuned: Sequence[Sequence[Member]],
+    prints: Fingerprints | None,
 ) -> PropertyModel:
-    """Write the members of all folds as one model, and read it back."""
+    """Write the members of all folds as one model, and read it back.
+
+    `parted` are the data of each fold, the same but for their splits; `prints` are the
+    fingerprints of all their graphs, None where nothing is known of them but the graph.
+    """
     members = [one for some in tuned for one in some]
     first = members[0].task
-    train = np.unique(np.concatenate([fold.data.splits["train"] for fold in parted]))
+    data = parted[0]
+    train = np.unique(np.concatenate([one.splits["train"] for one in parted]))
     spec = with_members(first.spec, len(members))
-    extra: dict[str, Any] = {**spec.extra, "largest_fragment": request.largest_fragment}
-    limit = similarity_limit(fingerprints, train=train, valid=parted[0].data.splits["valid"])
+    extra: dict[str, Any] = {**spec.extra, "largest_fragment": largest_fragment}
+    ranges, elements = dict(spec.ranges), []
+    if prints is not None:
+        limit = similarity_limit(prints, train=train, valid=data.splits["valid"])
+        ranges["similarity"] = [limit, 1.0]
+        elements = elements_of(data, rows=train)
     spec = spec.model_copy(
-        update={
-            "entry": entry,
-            "elements": elements_of(parted[0].data, rows=train),
-            "extra": extra,
-            "ranges": {**spec.ranges, "similarity": [limit, 1.0]},
-        }
+        update={"entry": entry, "elements": elements, "extra": extra, "ranges": ranges}
     )
     bare = PropertyModel(spec=spec, modules=[])
-    calibrations, intervals = uncertainty(bare, table=table, tuned=tuned, folds=len(parted) > 1)
+    calibrations, intervals = uncertainty(
+        bare, truth=data.values, tuned=tuned, folds=len(parted) > 1
+    )
     spec = with_uncertainty(spec, calibrations=calibrations, intervals=intervals)
-    kept = train
-    if len(kept) > MOST:
-        kept = np.sort(np.random.default_rng(0).permutation(train)[:MOST])
     tensors = member_tensors([common_scale(one, first.mean, first.std) for one in members])
-    tensors |= reference_tensors(selected(fingerprints, rows=kept))
+    if prints is not None:
+        kept = train
+        if len(kept) > MOST:
+            kept = np.sort(np.random.default_rng(0).permutation(train)[:MOST])
+        tensors |= reference_tensors(selected(prints, rows=kept))
     artifact.write_weights(path=path, tensors=tensors, spec=spec)
     return load_property_model(path)
 
@@ -79,17 +127,17 @@ def elements_of(data: PropertyData, *, rows: np.ndarray) -> list[str]:
     return [chemical_symbols[number + 1] for number in np.flatnonzero(seen[:118])]
 
 
-def similarity_limit(fingerprints: Fingerprints, *, train: np.ndarray, valid: np.ndarray) -> float:
+def similarity_limit(prints: Fingerprints, *, train: np.ndarray, valid: np.ndarray) -> float:
     """Similarity to the nearest training molecule below which a molecule is unlike the data: what
     one validation molecule in twenty is below, and at most `FAR`.
     """
-    known = references(selected(fingerprints, rows=train))
-    found, _ = nearest_similarity(query=selected(fingerprints, rows=valid), reference=known)
+    known = references(selected(prints, rows=train))
+    found, _ = nearest_similarity(query=selected(prints, rows=valid), reference=known)
     found = found[np.isfinite(found)]
     return min(FAR, float(np.quantile(found, 0.05))) if len(found) else FAR
 
 
-def common_scale(member: Trained, mean: np.ndarray, std: np.ndarray) -> dict[str, Tensor]:
+def common_scale(member: Member, mean: np.ndarray, std: np.ndarray) -> dict[str, Tensor]:
     """A member's tensors, its output layer changed so that its outputs are scaled by this mean and
     standard deviation [T], not by those of its own training split.
     """
@@ -109,8 +157,8 @@ def common_scale(member: Trained, mean: np.ndarray, std: np.ndarray) -> dict[str
 def uncertainty(
     model: PropertyModel,
     *,
-    table: Labelled,
-    tuned: Sequence[Sequence[Trained]],
+    truth: np.ndarray,
+    tuned: Sequence[Sequence[Member]],
     folds: bool,
 ) -> tuple[list[Calibration], list[Interval]]:
     """Calibration of each class label and interval of each quantity, from validation molecules; or,
@@ -118,7 +166,7 @@ def uncertainty(
     """
     split = "test" if folds else "valid"
     rows = np.concatenate([some[0].raw[split][0] for some in tuned])
-    truth = table.y[rows]
+    truth = truth[rows]
     if model.kind != "regression":
         logits = np.concatenate(
             [np.mean([one.raw[split][1] for one in some], axis=0) for some in tuned]
@@ -145,7 +193,7 @@ def uncertainty(
     return [], intervals
 
 
-def in_units(members: Sequence[Trained], split: str) -> tuple[np.ndarray, np.ndarray | None]:
+def in_units(members: Sequence[Member], split: str) -> tuple[np.ndarray, np.ndarray | None]:
     """Mean and standard deviation of what members give for a split: units or probabilities."""
     from zoo.recipes.property import readable
 
