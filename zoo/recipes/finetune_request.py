@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -59,7 +60,7 @@ class FinetuneRequest(BaseModel):
     @classmethod
     def _from_anywhere(cls, data: Path) -> Path:
         # A run is resumed from wherever, so it can't hold a relative path.
-        return data.expanduser().absolute()
+        return Path(os.path.abspath(data.expanduser()))
 
     def budget(self, molecules: int) -> int:
         """Epochs for a training split of so many molecules."""
