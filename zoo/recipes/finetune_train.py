@@ -46,11 +46,25 @@ def starting_module(
     """The base's first network with a new output layer for these data, or all of it new."""
     arguments = base.module.arguments.model_copy(update={"outputs": data.outputs})
     if scratch:
-        return untrained(arguments, seed=seed)
-    module = base.reset_head(outputs=data.outputs, seed=seed).module.train()
+        module = untrained(arguments, seed=seed)
+    else:
+        module = base.reset_head(outputs=data.outputs, seed=seed).module.train()
+    if data.kind == "binary":
+        _start_at_frequencies(module, data)
     if freeze:
         module.freeze()
     return module
+
+
+def _start_at_frequencies(module: GIN, data: PropertyData) -> None:
+    """Let a new output layer begin with how frequent each label is in training: rare ones would
+    take it epochs to learn.
+    """
+    train = data.values[data.splits["train"]]
+    known = np.maximum((~np.isnan(train)).sum(axis=0), 1)
+    share = (np.nansum(train, axis=0) + 1) / (known + 2)
+    with torch.no_grad():
+        module.output.bias.copy_(torch.from_numpy(np.log(share / (1 - share))))
 
 
 def what_is_kept(base: PropertyModel, data: PropertyData) -> list[str]:
