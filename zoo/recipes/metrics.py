@@ -46,11 +46,8 @@ def property_metrics(
         )
     weights = np.ones((1, len(truth)))
     found: dict[str, float] = {}
-    left_out = _uncounted(truth, kind=kind)
     for metric in METRICS[kind]:
         values = task_values(metric=metric, truth=truth, predicted=predicted, weights=weights)[0]
-        if kind != "multiclass":
-            values = np.where(left_out, np.nan, values)
         found[metric] = float(mean_of_tasks(values[None])[0])
         if len(names) > 1 and metric in _EACH_TASK:
             found |= {
@@ -58,6 +55,7 @@ def property_metrics(
                 for name, value in zip(names, values, strict=True)
                 if not np.isnan(value)
             }
+    left_out = _uncounted(truth, kind=kind)
     return found, [name for name, out in zip(names, left_out, strict=True) if out]
 
 
@@ -136,13 +134,17 @@ def _r2(y: np.ndarray, p: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def _accuracy(y: np.ndarray, p: np.ndarray, w: np.ndarray) -> np.ndarray:
-    value: np.ndarray = w @ ((p > 0.5) == (y == 1)) / w.sum(axis=1)
-    return value
+    return _with_both(y, w, w @ ((p > 0.5) == (y == 1)) / w.sum(axis=1))
 
 
 def _f1(y: np.ndarray, p: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Of class 1; 0 where nothing is rightly taken for it."""
-    return _f1_of(y == 1, p > 0.5, w)
+    return _with_both(y, w, _f1_of(y == 1, p > 0.5, w))
+
+
+def _with_both(y: np.ndarray, w: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """NaN where the weights leave only one class."""
+    return np.where((w @ (y == 1) > 0) & (w @ (y == 0) > 0), value, np.nan)
 
 
 def _f1_of(is_one: np.ndarray, said: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -156,17 +158,17 @@ def _roc_auc(y: np.ndarray, p: np.ndarray, w: np.ndarray) -> np.ndarray:
     ones, zeros = _down_the_ranking(y, p, w)
     above = np.pad(ones, ((0, 0), (1, 0)))
     pairs = np.diff(zeros, axis=1, prepend=0) * (above[:, 1:] + above[:, :-1]) / 2
-    return _ratio(pairs.sum(axis=1), ones[:, -1:].sum(axis=1) * zeros[:, -1:].sum(axis=1))
+    return _with_both(
+        y, w, pairs.sum(axis=1) / (ones[:, -1:].sum(axis=1) * zeros[:, -1:].sum(axis=1))
+    )
 
 
 def _ap(y: np.ndarray, p: np.ndarray, w: np.ndarray) -> np.ndarray:
     """The sum over thresholds of the rise in recall times the precision there."""
     ones, zeros = _down_the_ranking(y, p, w)
     precision = np.divide(ones, ones + zeros, out=np.zeros_like(ones), where=ones + zeros > 0)
-    value = _ratio(
-        (np.diff(ones, axis=1, prepend=0) * precision).sum(axis=1), ones[:, -1:].sum(axis=1)
-    )
-    return np.where(zeros[:, -1:].sum(axis=1) > 0, value, np.nan)
+    rises = np.diff(ones, axis=1, prepend=0) * precision
+    return _with_both(y, w, rises.sum(axis=1) / ones[:, -1:].sum(axis=1))
 
 
 def _down_the_ranking(y: np.ndarray, p: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -178,13 +180,6 @@ def _down_the_ranking(y: np.ndarray, p: np.ndarray, w: np.ndarray) -> tuple[np.n
     counts = w[:, order]
     ones = np.cumsum(counts * y[order], axis=1)[:, last]
     return ones, np.cumsum(counts, axis=1)[:, last] - ones
-
-
-def _ratio(value: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """NaN where there is nothing to divide by."""
-    empty = np.full(value.shape, np.nan)
-    ratio: np.ndarray = np.divide(value, total, out=empty, where=total > 0)
-    return ratio
 
 
 def _multiclass_values(
