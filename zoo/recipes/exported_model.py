@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import ValidationError
+from torch import Tensor, nn
 
 from zoo.artifact import Spec
 from zoo.backends import exported
-from zoo.errors import WeightsError
+from zoo.batching.pack import Batch
+from zoo.errors import RequestError, WeightsError
+from zoo.models.gin import GINArguments
 from zoo.recipes.packed import Molecule, column, run_packs, unscale
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from zoo.chem.report import Report
+    from zoo.recipes.property_model import PropertyModel
 
 
 class ExportedModel:
@@ -102,10 +106,32 @@ class ExportedModel:
         return unscale(self.spec, scaled[:, 0], [numbers for numbers, _ in molecules])
 
 
-def load_exported(path: Path) -> ExportedModel:
+class ExportedNetwork(nn.Module):
+    """An exported file in the place of a network, for predictions alone."""
+
+    def __init__(self, *, step: exported.Exported, arguments: GINArguments):
+        super().__init__()
+        self.step, self.arguments = step, arguments
+
+    def forward(self, batch: Batch) -> Tensor:
+        result: Tensor = self.step(batch)[0]
+        return result
+
+    def graph_features(self, batch: Batch) -> Tensor:
+        """Not in the file (RequestError)."""
+        raise RequestError(f"{self.step.path} holds predictions alone: it can't embed")
+
+
+def load_exported(path: Path) -> ExportedModel | PropertyModel:
     """The model in an exported file. Errors as `zoo.backends.exported.load`."""
     step = exported.load(path)
     try:
-        return ExportedModel(spec=Spec.model_validate(step.facts["spec"]), step=step)
+        spec = Spec.model_validate(step.facts["spec"])
+        if spec.task == "property":
+            from zoo.recipes.property_model import PropertyModel
+
+            network = ExportedNetwork(step=step, arguments=GINArguments(**spec.arguments))
+            return PropertyModel(spec=spec, modules=[network], fixed=True)
+        return ExportedModel(spec=spec, step=step)
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise WeightsError(f"{path}.json has a damaged spec; export the model anew") from error

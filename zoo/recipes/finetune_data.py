@@ -86,7 +86,7 @@ def properties(table: Labelled) -> tuple[Property, ...]:
     """The labels as properties."""
     return tuple(
         Property(
-            name=label.name,
+            name=_bare(label.name, unit=label.unit),
             unit=label.unit,
             description=f"column of {table.where}",
             kind=label.kind,
@@ -94,6 +94,14 @@ def properties(table: Labelled) -> tuple[Property, ...]:
         )
         for label in table.labels
     )
+
+
+def _bare(name: str, *, unit: str) -> str:
+    """A column's name without the unit at its end, which predictions say again."""
+    for written in (f"[{unit}]", f"({unit})"):
+        if unit and name.endswith(written) and name != written:
+            return name.removesuffix(written).rstrip()
+    return name
 
 
 def stated(table: Labelled, found: Sequence[Fold], *, split: str, seed: int) -> list[str]:

@@ -146,7 +146,7 @@ def judge(
         ),
         *_plots(folder / "plots", table, tuned, model, ways, lines, rows, similarity, metric, unit),
     ]
-    notes += _doubts(lines, metric)
+    notes += [*model.doubts, *_doubts(lines, metric)]
     return Outcome(metric=metric, unit=unit, lines=lines, metrics=metrics, notes=notes, files=files)
 
 

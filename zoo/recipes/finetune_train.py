@@ -48,7 +48,7 @@ def starting_module(
     if scratch:
         module = untrained(arguments, seed=seed)
     else:
-        module = base.reset_head(outputs=data.outputs, seed=seed).module.train()
+        module = base.with_new_head(outputs=data.outputs, seed=seed)
     if data.kind == "binary":
         _start_at_frequencies(module, data)
     if freeze:

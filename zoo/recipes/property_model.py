@@ -33,6 +33,10 @@ from zoo.recipes.property_spec import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from zoo.recipes.exported_model import ExportedNetwork
+
+    Network = GIN | ExportedNetwork
+
     from zoo.chem.report import Report
 
 
@@ -40,17 +44,19 @@ class PropertyModel:
     """Weights of one or several networks, preprocessing, units and calibration in one.
 
     `module` is the (first) plain network, `modules` are all whose predictions are averaged, `spec`
-    what the weight file says of itself.
+    what the weight file says of itself. `fixed` networks take batches of the trained shape alone.
     """
 
     def __init__(
         self,
         *,
         spec: Spec,
-        modules: Sequence[GIN],
+        modules: Sequence[Network],
         reference: Fingerprints | None = None,
         sha256: str = "",
+        fixed: bool = False,
     ) -> None:
+        self._fixed = fixed
         self.spec, self.sha256, self.reference = spec, sha256, reference
         self.modules = [module.eval() for module in modules]
         self.properties = properties_of(spec)
@@ -67,7 +73,7 @@ class PropertyModel:
         )
 
     @property
-    def module(self) -> GIN:
+    def module(self) -> Network:
         return self.modules[0]
 
     @property
@@ -78,7 +84,15 @@ class PropertyModel:
     @property
     def level(self) -> float | None:
         """Of the intervals around quantities, 0.9 say; None where the weights hold none."""
-        return self._intervals[0].level if self._intervals else None
+        known = [one.level for one in self._intervals or [] if one.quantile is not None]
+        return known[0] if known else None
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why there is no interval or calibration for a property, where there is none."""
+        notes = [one.note for one in self._intervals or []]
+        notes = notes or [one.note for one in self._calibrations or []]
+        return [f"{p.name}: {n}" for p, n in zip(self.properties, notes, strict=False) if n]
 
     def predict(
         self,
@@ -198,12 +212,20 @@ class PropertyModel:
         other properties. Its `module` predicts scaled values; the caller trains it and knows their
         meaning.
         """
+        module = self.with_new_head(outputs=outputs, seed=seed)
+        arguments = module.arguments.model_dump(mode="json")
+        spec = self.spec.model_copy(update={"arguments": arguments})
+        return PropertyModel(spec=spec, modules=[module])
+
+    def with_new_head(self, *, outputs: int, seed: int) -> GIN:
+        """The first network's body under a new output layer. RequestError for an exported file."""
+        if self._fixed:
+            raise RequestError(f"{self.spec.entry} is an exported file: start from its weights")
         arguments = self.module.arguments.model_copy(update={"outputs": outputs})
         module = untrained(arguments, seed=seed)
         kept = {k: v for k, v in self.module.state_dict().items() if not k.startswith(GIN.HEAD)}
         module.load_state_dict(kept, strict=False)
-        spec = self.spec.model_copy(update={"arguments": arguments.model_dump(mode="json")})
-        return PropertyModel(spec=spec, modules=[module])
+        return module
 
     def check_readable(self) -> None:
         """RequestError for a model whose graphs aren't those that RDKit's molecules give."""
@@ -227,7 +249,7 @@ class PropertyModel:
     def _run(
         self,
         store: Store,
-        module: GIN,
+        module: Network,
         function: Callable[[Batch], Tensor],
         *,
         width: int | None = None,
@@ -238,6 +260,7 @@ class PropertyModel:
             width=width or module.arguments.outputs,
             shape=self.spec.batch_shape,
             cutoff=None,
+            fixed=self._fixed,
         )
 
 
