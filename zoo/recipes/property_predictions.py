@@ -157,7 +157,7 @@ def _frame(
     checked = list(_checked(model, _read(rows, found), found)) if found is not None else []
     graphs = [not reason for reason in found.graphs.reasons] if found is not None else []
     # Each row's place among the graphs, of which refused rows may have one too.
-    place = np.cumsum(graphs) - 1
+    place = np.cumsum(np.array(graphs, np.int64)) - 1
     values = _predicted_columns(model, found, place=place, graphs=np.array(graphs, bool))
     main = np.stack([values[c] for c in model.columns], axis=1) if len(rows) else np.zeros((0, 1))
     finite = np.isfinite(main.sum(axis=1))
