@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 
+from zoo.ops import dispatch
 from zoo.ops.dropout import dropout, dropout_reference
 
 SEED = torch.tensor([1234], dtype=torch.int32)
@@ -75,3 +76,14 @@ def test_nothing_falls_at_zero_and_what_is_no_probability_is_refused():
             dropout(x, SEED, p=wrong, stream=0)
     empty = torch.zeros(0, 3)
     assert dropout(empty, SEED, p=0.5, stream=0).shape == (0, 3)
+
+
+def test_a_device_with_dropout_of_its_own_uses_it() -> None:
+    x, seed = torch.ones(1000), torch.tensor([3], dtype=torch.int32)
+    counted = dropout_reference(x, seed, 0.5, 0)
+    with dispatch.device_dropout():
+        torch.manual_seed(0)
+        one = dropout_reference(x, seed, 0.5, 0)
+        other = dropout_reference(x, seed, 0.5, 0)
+    assert not torch.equal(one, other)
+    assert torch.equal(dropout_reference(x, seed, 0.5, 0), counted)

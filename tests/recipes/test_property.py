@@ -228,3 +228,11 @@ def test_runs_are_told_by_name(tmp_path: Path, no_plots: None) -> None:
     result = zoo.run("gin-nci1.fold3", *TINY, "train.epochs=1", preset="smoke", folder=tmp_path)
     assert result["entry"] == "gin-nci1.fold3"
     assert result["units"] == {} and "accuracy" in result["metrics"]["test"]
+
+
+@pytest.mark.parametrize("name", ["gin-esol", "gin-molhiv", "gin-nci1"])
+def test_its_steps_can_be_compiled_for_ipus(name: str) -> None:
+    found = zoo.check(name, "data.synthetic=120", "batch.graphs=8", preset="smoke")
+    assert found["ok"], found["findings"]
+    assert "dropout.default" in found["steps"]["training"]["operators"]
+    assert "dropout.default" not in found["steps"]["inference"]["operators"]

@@ -19,7 +19,7 @@ from zoo.backends.ipu.pyg import as_poptorch_has_it, refusal
 from zoo.backends.ipu.source import operator_name
 from zoo.backends.recording import Call, Recorder, parts, plain_attention, values
 from zoo.errors import ZooError
-from zoo.ops.dispatch import plain_torch
+from zoo.ops.dispatch import device_dropout, plain_torch
 
 Target = Literal["ipu", "export", "inductor"]
 TARGETS: tuple[Target, ...] = ("ipu", "export", "inductor")
@@ -62,15 +62,21 @@ def check_each(
 ) -> dict[Target, dict[str, Any]]:
     """What `check` says for each of several backends, which takes less than one after another."""
     found = {}
+    was = module.training
+    module.train(training)
     graphs: dict[bool, tuple[ExportedProgram | None, list[Finding]]] = {}
     for backend in backends:
         ipu = backend == "ipu"
-        with as_poptorch_has_it() if ipu else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if ipu:
+                stack.enter_context(as_poptorch_has_it())
+                stack.enter_context(device_dropout())
             if ipu not in graphs:
                 graphs[ipu] = _traced(module, step, batch, gradients=training)
             found[backend] = _judged(
                 *(module, step, batch, graphs[ipu]), backend=backend, training=training
             )
+    module.train(was)
     return found
 
 

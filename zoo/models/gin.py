@@ -96,8 +96,9 @@ class BatchNorm(nn.Module):
             # A pack of padding alone, or of one row, has no variance to learn from.
             pace = torch.where(count > 1, self.momentum, 0.0)
             unbiased = variance * (count / (count - 1).clamp(min=1))
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), pace)
-            self.running_var.lerp_(unbiased.to(self.running_var.dtype), pace)
+            # Written out: lerp is no operator of PopTorch's.
+            for kept, new in ((self.running_mean, mean), (self.running_var, unbiased)):
+                kept.add_(pace * (new.to(kept.dtype) - kept))
             self.num_batches_tracked.add_((count > 1).to(torch.int64))
         return y
 

@@ -27,6 +27,7 @@ SWITCHED_OFF = os.environ.get("ZOO_KERNELS") == "reference"
 _LIBRARY: Any = torch.library.Library("zoo", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 _plain = 0
+_device_dropout = 0
 
 
 @contextlib.contextmanager
@@ -42,6 +43,24 @@ def plain_torch() -> Iterator[None]:
         yield
     finally:
         _plain -= 1
+
+
+@contextlib.contextmanager
+def device_dropout() -> Iterator[None]:
+    """Dropout as torch has it, in what is traced here: a device with a generator of its own needs
+    no counting in whole numbers, and IPUs have no 64-bit ones.
+    """
+    global _device_dropout
+    _device_dropout += 1
+    try:
+        yield
+    finally:
+        _device_dropout -= 1
+
+
+def dropout_is_torchs() -> bool:
+    """True within `device_dropout`."""
+    return _device_dropout > 0
 
 
 def kernels_enabled() -> bool:

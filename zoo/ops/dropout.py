@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from zoo.ops.dispatch import define, use_kernel
+from zoo.ops.dispatch import define, dropout_is_torchs, use_kernel
 
 Context = Any
 
@@ -43,7 +44,9 @@ def _cpu(x: Tensor, seed: Tensor, p: float, stream: int) -> Tensor:
 
 
 def dropout_reference(x: Tensor, seed: Tensor, p: float, stream: int) -> Tensor:
-    """The same in plain torch."""
+    """The same in plain torch; torch's own within `device_dropout`."""
+    if dropout_is_torchs():
+        return functional.dropout(x, p)
     number = torch.arange(x.numel(), device=x.device).reshape(x.shape)
     key = _mixed(_mixed(seed.reshape(()).to(torch.int64)) + (stream + 1) * 0x9E3779B9)
     fallen = _mixed(number + key) < int(p * 2**32)
