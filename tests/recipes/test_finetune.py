@@ -29,7 +29,7 @@ LOGS, ACTIVE, TOXIC, COLOUR = "logS [log mol/L]", "active", "toxic", "colour"
 
 @pytest.fixture(autouse=True)
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finetune_results, "_plots", lambda *_: [])
+    monkeypatch.setattr(finetune_results, "save_plots", lambda *_: [])
 
 
 @pytest.fixture

@@ -20,7 +20,8 @@ from zoo.datasets.facts import Property
 from zoo.errors import DataError, RequestError
 from zoo.models.gin import GIN, GINArguments
 from zoo.recipes import run as running
-from zoo.recipes.property import PropertyTask, columns, fit_scaling, make_data, open_data
+from zoo.recipes.property import PropertyTask
+from zoo.recipes.property_data import columns, fit_scaling, make_data, open_data
 from zoo.recipes.run import run
 from zoo.recipes.settings import BatchSettings, PropertyConfig
 from zoo.training.step import _twins

@@ -29,7 +29,7 @@ COLUMN = "logS [log mol/L]"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("tuned")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finetune_results, "_plots", lambda *_: [])
+        patch.setattr(finetune_results, "save_plots", lambda *_: [])
         patch.setenv("ZOO_CACHE", str(place / "cache"))
         zoo.finetune(
             base(place),

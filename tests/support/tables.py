@@ -12,7 +12,8 @@ from zoo.artifact import write_weights
 from zoo.batching.store import make_store
 from zoo.datasets.facts import Property
 from zoo.models.gin import GIN, GINArguments
-from zoo.recipes.property import PropertyTask, make_data
+from zoo.recipes.property import PropertyTask
+from zoo.recipes.property_data import make_data
 from zoo.recipes.settings import BatchSettings
 
 RINGS = ["c1ccccc1", "C1CCCCC1", "c1ccncc1", "C1CCOC1", "c1ccsc1", "C1CCNC1", "c1ccoc1", "C1CC1"]

@@ -11,7 +11,7 @@ from zoo.datasets.labelled import Labelled, read_labelled
 from zoo.datasets.protocols import make_split
 from zoo.errors import RequestError
 from zoo.recipes.finetune_request import FinetuneRequest
-from zoo.recipes.property import PropertyData, make_data
+from zoo.recipes.property_data import PropertyData, make_data
 from zoo.recipes.settings import BatchSettings
 
 METRICS = {"regression": "rmse", "binary": "roc_auc", "multiclass": "accuracy"}

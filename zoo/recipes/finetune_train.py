@@ -15,7 +15,8 @@ from zoo.errors import RequestError
 from zoo.models.gin import GIN
 from zoo.recipes import run_folder
 from zoo.recipes.finetune_request import FinetuneRequest
-from zoo.recipes.property import PropertyData, PropertyTask
+from zoo.recipes.property import PropertyTask
+from zoo.recipes.property_data import PropertyData
 from zoo.recipes.property_model import PropertyModel, untrained
 from zoo.training.loop import train
 from zoo.training.progress import Display

@@ -21,7 +21,7 @@ from zoo.models.gin import ATOM_CATEGORIES, BOND_CATEGORIES, GIN, GINArguments
 from zoo.recipes.calibration import Calibration, Interval
 from zoo.recipes.packed import run_store
 from zoo.recipes.predicted import Predicted
-from zoo.recipes.property import columns, readable
+from zoo.recipes.property_data import columns, readable
 from zoo.recipes.property_spec import (
     calibrations_of,
     intervals_of,

@@ -17,7 +17,8 @@ from zoo.chem.fingerprints import Fingerprints, fingerprints, joined, selected
 from zoo.chem.pool import cores
 from zoo.chem.similarity import nearest_similarity, references
 from zoo.recipes.calibration import Calibration, Interval, fit_calibration, fit_interval
-from zoo.recipes.property import PropertyData, PropertyTask
+from zoo.recipes.property import PropertyTask
+from zoo.recipes.property_data import PropertyData
 from zoo.recipes.property_model import PropertyModel, load_property_model
 from zoo.recipes.property_predictions import FAR
 from zoo.recipes.property_spec import (
@@ -195,7 +196,7 @@ def uncertainty(
 
 def in_units(members: Sequence[Member], split: str) -> tuple[np.ndarray, np.ndarray | None]:
     """Mean and standard deviation of what members give for a split: units or probabilities."""
-    from zoo.recipes.property import readable
+    from zoo.recipes.property_data import readable
 
     made = np.stack(
         [

@@ -59,7 +59,8 @@ def open_task(config: Config) -> RecipeTask:
         from zoo.recipes.energy import open_data as open_energy_data
 
         return EnergyTask(config=config, data=open_energy_data(config))
-    from zoo.recipes.property import PropertyTask, open_data
+    from zoo.recipes.property import PropertyTask
+    from zoo.recipes.property_data import open_data
 
     return PropertyTask.of(config=config, data=open_data(config))
 
