@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from zoo.bench import breakdown, peer, sides
-from zoo.errors import UnavailableError
+from zoo.bench.peer_gin import PygGIN
+from zoo.errors import RequestError, UnavailableError
+from zoo.models.gin import GIN, GINArguments
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +125,13 @@ def test_where_qm9_is_missing_molecules_are_made_up(monkeypatch):
 
 
 def test_what_our_process_answers(recipe):
-    handlers = sides.worker(name="schnet-qm9", preset="smoke", overrides=["train.accumulate=3"])
+    handlers = sides.worker(
+        name="schnet-qm9",
+        preset="smoke",
+        overrides=["train.accumulate=3"],
+        precision="float32",
+        inference=False,
+    )
     for precision, graphs in (("float32", 16), ("bf16", 5)):
         which = {"precision": precision, "graphs": graphs}
         handlers["warm"](**which)
@@ -140,7 +148,13 @@ def test_what_our_process_answers(recipe):
 
 def test_what_the_peers_process_answers(recipe):
     handlers = peer.worker(
-        name="schnet-qm9", preset="smoke", overrides=[], molecules_=20, flush=False
+        name="schnet-qm9",
+        preset="smoke",
+        overrides=[],
+        molecules_=20,
+        flush=False,
+        precision="float32",
+        inference=False,
     )
     handlers["warm"](batch_size=8)
     assert handlers["run"](batch_size=8, seconds=0.01) > 0
@@ -148,3 +162,32 @@ def test_what_the_peers_process_answers(recipe):
     facts = handlers["facts"]()
     assert facts["molecules"] == 20 and facts["denormals_flushed"] is False
     json.dumps(facts)
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_gin_and_its_peer_have_the_same_size_and_step(inference: bool) -> None:
+    given = {
+        "name": "gin-molhiv",
+        "preset": "smoke",
+        "overrides": [],
+        "precision": "float32",
+        "inference": inference,
+    }
+    ours = sides.worker(**given)
+    theirs = peer.worker(**given, molecules_=40, flush=False)
+    ours["warm"](precision="float32", graphs=8)
+    theirs["warm"](batch_size=8)
+    assert ours["run"](precision="float32", graphs=8, seconds=0.05) > 0
+    assert theirs["run"](batch_size=8, seconds=0.05) > 0
+    assert ours["facts"]()["data"] == "made up" and "GINEConv" in theirs["facts"]()["model"]
+
+
+def test_the_peer_of_gin_counts_as_many_parameters() -> None:
+    arguments = GINArguments(features=12, layers=2)
+    both = [
+        sum(p.numel() for p in m.parameters())
+        for m in (GIN(arguments=arguments), PygGIN(arguments))
+    ]
+    assert both[0] == both[1]
+    with pytest.raises(RequestError, match="the peer is OGB's example"):
+        PygGIN(GINArguments(virtual_node=True))

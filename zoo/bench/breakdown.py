@@ -41,6 +41,7 @@ def break_down(side: Side, *, seconds: float = 0.5, steps: int = 20) -> dict[str
     `seconds` goes into each peak. Recording costs time of its own: it lands in the rest.
     """
     best = peaks(seconds=seconds)
+    peak = "bf16_gflops" if side.settings.precision == "bf16" else "float32_gflops"
     side.run(seconds=0, steps=steps)
     whole_ms = statistics.median(
         a + b for a, b in zip(side.making_ms[-steps:], side.step_ms[-steps:], strict=True)
@@ -62,7 +63,7 @@ def break_down(side: Side, *, seconds: float = 0.5, steps: int = 20) -> dict[str
         torch.set_num_threads(threads)
     ms, kernels, others = _add_up(recorded.events() or [], steps)
     total = ms["total"]
-    products, ideal = ms["products"], flops / best["float32_gflops"] / 1e6
+    products, ideal = ms["products"], flops / best[peak] / 1e6
     known = products + ms["optimiser"] + ms["making"] + sum(kernels.values())
     largest = sorted(others.items(), key=lambda item: -item[1])[:6]
     return {
@@ -78,7 +79,7 @@ def break_down(side: Side, *, seconds: float = 0.5, steps: int = 20) -> dict[str
             "step_ms": total,
             "products_ms": products,
             "products_share": products / total,
-            "products_of_peak": flops / core["float32_gflops"] / 1e6 / products,
+            "products_of_peak": flops / core[peak] / 1e6 / products,
             "kernels_ms": kernels,
             "kernels_share": sum(kernels.values()) / total,
             "batch_making_share": ms["making"] / total,
@@ -129,7 +130,7 @@ def line(parts: dict[str, Any]) -> str:
     return (
         f"matrix products at the measured peak would take {parts['products_share_at_peak']:.0%} of "
         f"the step; on one core they take {core['products_share']:.0%} of it, at "
-        f"{core['products_of_peak']:.0%} of its peak; cfconv kernels {core['kernels_share']:.0%}, "
+        f"{core['products_of_peak']:.0%} of its peak; own kernels {core['kernels_share']:.0%}, "
         f"optimiser {core['optimiser_share']:.0%}, batch making {core['batch_making_share']:.0%}, "
         f"the rest (activations, sums, dispatch) {core['rest_share']:.0%}"
     )

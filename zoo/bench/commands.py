@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as _json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -19,6 +19,9 @@ Name = Annotated[str, typer.Argument(help="An entry.")]
 Repeats = Annotated[int, typer.Option(help="Rounds in which the sides take turns.")]
 
 
+PRECISIONS: tuple[Literal["float32", "bf16"], ...] = ("float32", "bf16")
+
+
 def _emit(result: dict[str, Any], *, json: bool, render: Callable[[dict[str, Any]], str]) -> None:
     print(_json.dumps(result, indent=1) if json else render(result))
 
@@ -26,24 +29,37 @@ def _emit(result: dict[str, Any], *, json: bool, render: Callable[[dict[str, Any
 @app.command("train")
 def train(
     name: Name = "schnet-qm9",
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Overrides such as train.accumulate=2.")
+    ] = None,
     against: Annotated[str, typer.Option(help="pyg, or none.")] = "pyg",
     preset: Annotated[str, typer.Option(help="smoke, quick or full.")] = "full",
     repeats: Repeats = 7,
     seconds: Annotated[float, typer.Option(help="Length of a turn.")] = 2.0,
+    precision: Annotated[str, typer.Option(help="float32 or bf16, on both sides.")] = "float32",
+    inference: Annotated[
+        bool, typer.Option("--inference", help="Predict instead of training.")
+    ] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Training speed against PyTorch Geometric's own model."""
+    """Training (or prediction) speed against PyTorch Geometric's own model."""
     from zoo.bench import train
 
+    chosen = next((one for one in PRECISIONS if one == precision), None)
+    if chosen is None:
+        raise RequestError(f"--precision is float32 or bf16, not {precision!r}")
     if against not in ("pyg", "none"):
         raise RequestError(f"--against is pyg or none, not {against!r}")
     result = train.bench_train(
         name,
         against="pyg" if against == "pyg" else None,
         preset=preset,
+        overrides=overrides or [],
         repeats=repeats,
         seconds=seconds,
+        precision=chosen,
+        inference=inference,
         force=force,
     )
     _emit(result, json=json, render=train.render)

@@ -8,7 +8,8 @@ training step as our side: same loss, same clipping, same fused AdamW, same movi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,8 +22,10 @@ from torch.nn import functional as F
 from zoo.batching.pack import Batch
 from zoo.batching.store import Store
 from zoo.bench.machine import describe, flush_denormals
-from zoo.bench.sides import Side, open_recipe, training_state
+from zoo.bench.sides import Side, open_any, training_state
 from zoo.bench.worker import Handlers
+from zoo.errors import RequestError
+from zoo.recipes.energy import EnergyData
 from zoo.recipes.settings import EnergyConfig
 
 
@@ -105,18 +108,35 @@ def pyg_side(*, config: EnergyConfig, data: Sequence[Any], batch_size: int) -> S
 
 
 def worker(
-    *, name: str, preset: str, overrides: Sequence[str], molecules_: int, flush: bool
+    *,
+    name: str,
+    preset: str,
+    overrides: Sequence[str],
+    molecules_: int,
+    flush: bool,
+    precision: str,
+    inference: bool,
 ) -> Handlers:
     """What a process of PyG's side answers to; `molecules_` of the training split are its data."""
     flushed = flush_denormals() if flush else False  # first: threads started later inherit it
-    config, data, _ = open_recipe(name=name, preset=preset, overrides=overrides)
+    config, data, _ = open_any(name=name, preset=preset, overrides=overrides, precision=precision)
     ids = np.random.default_rng(0).permutation(data.splits["train"])[:molecules_]
-    cutoff, labels = config.model.arguments.cutoff, data.labels.scaled
-    given = molecules(store=data.store, ids=ids, cutoff=cutoff, labels=labels)
+    if isinstance(config, EnergyConfig) and isinstance(data, EnergyData):
+        if inference:
+            raise RequestError("predictions are compared for recipes of labels only")
+        cutoff, labels = config.model.arguments.cutoff, data.labels.scaled
+        given = molecules(store=data.store, ids=ids, cutoff=cutoff, labels=labels)
+        side: Callable[..., Side] = partial(pyg_side, config=config, data=given)
+        what = "torch_geometric.nn.models.SchNet, eager, edges and distances precomputed"
+    else:
+        from zoo.bench import peer_gin
+
+        given, side = peer_gin.given_side(config=config, data=data, ids=ids, inference=inference)
+        what = "torch_geometric.nn.GINEConv as in OGB's example, eager, graphs precomputed"
     sides: dict[int, Side] = {}
 
     def warm(*, batch_size: int) -> None:
-        sides[batch_size] = pyg_side(config=config, data=given, batch_size=batch_size)
+        sides[batch_size] = side(batch_size=batch_size)
         sides[batch_size].warm_up()
 
     def run(*, batch_size: int, seconds: float) -> float:
@@ -128,9 +148,9 @@ def worker(
     def facts() -> dict[str, Any]:
         machine = describe()
         return {
-            "model": "torch_geometric.nn.models.SchNet, eager, edges and distances precomputed",
+            "model": what,
             "version": version("torch-geometric"),
-            "precision": "float32",
+            "precision": precision,
             "molecules": len(given),
             "denormals_flushed": flushed,
             "threads": machine["threads"],

@@ -6,26 +6,34 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from zoo import registry
 from zoo.backends import compiled
+from zoo.backends.graph import Step
 from zoo.batching.loader import groups
 from zoo.batching.pack import Batch
 from zoo.batching.shape import FixedSize
 from zoo.bench.machine import describe
 from zoo.bench.worker import Handlers
 from zoo.errors import UnavailableError
-from zoo.recipes.config import energy_config, load_config, with_overrides
+from zoo.recipes.config import Config, energy_config, load_config, with_overrides
 from zoo.recipes.energy import EnergyData, EnergyTask, open_data
-from zoo.recipes.settings import EnergyConfig
+from zoo.recipes.settings import EnergyConfig, PropertyConfig
+from zoo.training.lanes import lane_map
 from zoo.training.optimiser import make_average, make_optimiser, make_plateau, make_schedule
 from zoo.training.settings import TrainSettings
 from zoo.training.state import Progress, TrainingState
 from zoo.training.step import take_step
 from zoo.training.task import Loss, Task
+
+if TYPE_CHECKING:
+    from zoo.recipes.property import PropertyTask
+    from zoo.recipes.property_data import PropertyData
 
 MADE_UP = 2000
 """Molecules to make up where QM9 is not on the machine."""
@@ -42,12 +50,19 @@ class Side:
     settings: TrainSettings
     loss: Loss
     groups: Iterator[tuple[list[Batch], int]]
+    forward: Step | None = None
+    """Predictions alone are measured where it is given."""
     making_ms: list[float] = field(default_factory=list)
     step_ms: list[float] = field(default_factory=list)
     graphs: list[int] = field(default_factory=list)
 
     def step(self, packs: list[Batch]) -> None:
-        """Forward, loss, backward, clipping, AdamW, schedule and moving average."""
+        """Forward, loss, backward, clipping, AdamW, schedule and moving average; or `forward`."""
+        if self.forward is not None:
+            module, forward = self.state.task.module.eval(), self.forward
+            for _ in lane_map(partial(_predicted, module, forward, self.settings), packs):
+                pass
+            return
         take_step(self.state, self.state.task.module, self.loss, packs, self.settings)
 
     def run(self, *, seconds: float, steps: int = 1) -> float:
@@ -82,6 +97,47 @@ class Side:
         }
 
 
+def _predicted(module: nn.Module, forward: Step, settings: TrainSettings, batch: Batch) -> None:
+    half = settings.precision == "bf16"
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=half):
+        forward(module, batch)
+
+
+def open_any(
+    *, name: str, preset: str, overrides: Sequence[str], precision: str
+) -> tuple[Config, EnergyData | PropertyData, list[str]]:
+    """A recipe of molecules in this precision and its data or, where they are not here, made-up
+    ones; and notes.
+    """
+    config = load_config(name, preset=preset, overrides=overrides)
+    config = with_overrides(config, [f"train.precision={precision}"], where="bench")
+    try:
+        return config, _opened(config), []
+    except UnavailableError as error:
+        note = f"made-up molecules: {str(error).splitlines()[0]}"
+    config = with_overrides(config, [f"data.synthetic={MADE_UP}"], where="bench")
+    return config, _opened(config), [note]
+
+
+def _opened(config: Config) -> EnergyData | PropertyData:
+    if isinstance(config, EnergyConfig):
+        return open_data(config)
+    from zoo.recipes.property_data import open_data as open_labels
+
+    return open_labels(config)
+
+
+def task_of(config: Config, data: EnergyData | PropertyData) -> EnergyTask | PropertyTask:
+    """The task of a recipe on these data."""
+    if isinstance(config, EnergyConfig) and isinstance(data, EnergyData):
+        return EnergyTask(config=config, data=data)
+    from zoo.recipes.property import PropertyTask
+    from zoo.recipes.property_data import PropertyData
+
+    assert isinstance(config, PropertyConfig) and isinstance(data, PropertyData)
+    return PropertyTask.of(config=config, data=data)
+
+
 def open_recipe(
     *, name: str, preset: str, overrides: Sequence[str]
 ) -> tuple[EnergyConfig, EnergyData, list[str]]:
@@ -111,9 +167,11 @@ def training_state(*, module: nn.Module, task: Any, settings: TrainSettings) -> 
     )
 
 
-def zoo_side(*, config: EnergyConfig, data: EnergyData) -> Side:
-    """SchNet as `zoo run` trains it: the config's packs, lanes, precision and backend."""
-    task = EnergyTask(config=config, data=data)
+def zoo_side(*, config: Config, data: EnergyData | PropertyData, inference: bool = False) -> Side:
+    """A network as `zoo run` trains it: the config's packs, lanes, precision and backend; or, with
+    `inference`, as it predicts.
+    """
+    task = task_of(config, data)
 
     def endless() -> Iterator[tuple[list[Batch], int]]:
         while True:
@@ -125,13 +183,23 @@ def zoo_side(*, config: EnergyConfig, data: EnergyData) -> Side:
         settings=config.train,
         loss=compiled(task.loss, backend=config.train.backend),
         groups=endless(),
+        forward=task.predict if inference else None,
     )
 
 
-def worker(*, name: str, preset: str, overrides: Sequence[str]) -> Handlers:
+def _title(config: Config) -> str:
+    title: str = registry.adapter(config.data.adapter)[1].title
+    return title
+
+
+def worker(
+    *, name: str, preset: str, overrides: Sequence[str], precision: str, inference: bool
+) -> Handlers:
     """What a process of our side answers to."""
-    config, data, notes = open_recipe(name=name, preset=preset, overrides=overrides)
-    cutoff = config.model.arguments.cutoff
+    config, data, notes = open_any(
+        name=name, preset=preset, overrides=overrides, precision=precision
+    )
+    cutoff = config.model.arguments.cutoff if isinstance(config, EnergyConfig) else None
     nodes, edges = data.store.nodes_per_graph(), data.store.edges_per_graph(cutoff=cutoff)
     sides: dict[tuple[str, int], Side] = {}
     shapes = {config.batch.graphs: data.shape}
@@ -142,6 +210,7 @@ def worker(*, name: str, preset: str, overrides: Sequence[str]) -> Handlers:
         side = zoo_side(
             config=with_overrides(config, [f"train.precision={precision}"], where=name),
             data=replace(data, shape=shapes[graphs]),
+            inference=inference,
         )
         side.warm_up()
         sides[precision, graphs] = side
@@ -159,12 +228,12 @@ def worker(*, name: str, preset: str, overrides: Sequence[str]) -> Handlers:
     def break_down(*, graphs: int, seconds: float) -> dict[str, Any]:
         from zoo.bench.breakdown import break_down
 
-        return break_down(sides["float32", graphs], seconds=seconds)
+        return break_down(sides[precision, graphs], seconds=seconds)
 
     def facts() -> dict[str, Any]:
         return {
             "entry": config.entry,
-            "data": "made up" if config.data.synthetic else "QM9",
+            "data": "made up" if config.data.synthetic else _title(config),
             "notes": notes,
             "model": config.model.arguments.model_dump(),
             "machine": describe(),

@@ -26,6 +26,9 @@ MEASURED = (
 )
 
 
+PREDICTED = "batch making and the forward pass in evaluation mode, without gradients, on both sides"
+
+
 def bench_train(
     name: str = "schnet-qm9",
     *,
@@ -39,6 +42,8 @@ def bench_train(
     molecules: int = 2048,
     bf16: bool = True,
     denormals: bool = True,
+    precision: Literal["float32", "bf16"] = "float32",
+    inference: bool = False,
     force: bool = False,
 ) -> dict[str, Any]:
     """Graphs/s of our training step and of PyG's, and their ratio; JSON-able.
@@ -46,7 +51,8 @@ def bench_train(
     Sides take turns of `seconds`, `repeats` rounds, and each side's figure is that of its best
     batch size: PyG's of `batch_sizes`, on `molecules` of the training split; ours of packs of
     `pack_sizes` graphs and of the recipe's own, as many packs a step as the recipe has, on the
-    whole split. `ratio_as_trained` is what the recipe's own reach. `bf16` adds our side with
+    whole split. Both are in `precision`; with `inference` both predict instead of training.
+    `ratio_as_trained` is what the recipe's own reach. `bf16` adds our side with
     bfloat16 products in the largest packs, and `denormals` PyG with denormal numbers left alone (up
     to three rounds): beside the ratio, not in it. ZooError when something else uses the cores,
     unless `force`.
@@ -61,7 +67,14 @@ def bench_train(
     from zoo.training.versions import versions
 
     before = check_quiet(force=force)
-    recipe = {"name": name, "preset": preset, "overrides": list(overrides)}
+    recipe: dict[str, Any] = {
+        "name": name,
+        "preset": preset,
+        "overrides": list(overrides),
+        "precision": precision,
+        "inference": inference,
+    }
+    bf16 = bf16 and precision == "float32"  # the extra column is for those who compare float32
     with ExitStack() as stack:
         # As `zoo run` has it; PyG's threads wait as torch's do by default.
         ours = stack.enter_context(
@@ -75,11 +88,11 @@ def bench_train(
         facts = ours.ask("facts")
         own = facts["graphs_per_pack"]
         packs = sorted({*pack_sizes, own})
-        variants = {f"zoo {graphs}": ("float32", graphs) for graphs in packs}
+        variants = {f"zoo {graphs}": (precision, graphs) for graphs in packs}
         if bf16:
             variants["bf16"] = ("bf16", packs[-1])
-        for title, (precision, graphs) in variants.items():
-            which = {"precision": precision, "graphs": graphs}
+        for title, (kind, graphs) in variants.items():
+            which = {"precision": kind, "graphs": graphs}
             ours.ask("warm", **which)
             turns[title] = partial(ours.ask, "run", seconds=seconds, **which)
 
@@ -93,20 +106,27 @@ def bench_train(
             for size in sizes:
                 theirs.ask("warm", batch_size=size)
                 turns[f"pyg {size}"] = partial(theirs.ask, "run", batch_size=size, seconds=seconds)
-        rounds = alternate(sides=turns, repeats=repeats, force=force, title=f"{name} training")
+        rounds = alternate(
+            sides=turns,
+            repeats=repeats,
+            force=force,
+            title=f"{name} {'predictions' if inference else 'training'}",
+        )
         values = rounds.values
         mine = {
-            graphs: _figures(ours, values[f"zoo {graphs}"], precision="float32", graphs=graphs)
+            graphs: _figures(ours, values[f"zoo {graphs}"], precision=precision, graphs=graphs)
             for graphs in packs
         }
         best = _fastest(mine)
-        parts = ours.ask("break_down", graphs=best, seconds=min(seconds, 0.5))
+        asked = {"graphs": best, "seconds": min(seconds, 0.5)}
+        parts = ours.ask("break_down", **asked)
         result: dict[str, Any] = {
             "bench": "train",
             "entry": facts["entry"],
             "data": facts["data"],
             "against": against,
-            "measured": MEASURED,
+            "measured": PREDICTED if inference else MEASURED,
+            "precision": precision,
             "notes": facts["notes"],
             "zoo_graphs_per_s": _speed(mine[best]),
             "zoo_as_trained_graphs_per_s": _speed(mine[own]),
@@ -186,16 +206,16 @@ def _fastest(by_size: dict[int, dict[str, Any]]) -> int:
 def render(result: dict[str, Any]) -> str:
     """A result of `bench_train` for a reader."""
     machine, load, ours = result["machine"], result["load"], result["zoo"]
-    times = ours["packs_per_step"]
+    times, kind = ours["packs_per_step"], result["precision"]
     rows = []
     for graphs, figures in ours["by_graphs_per_pack"].items():
         trained = " (as trained)" if int(graphs) == ours["graphs_per_pack_as_trained"] else ""
-        rows.append((f"zoo, float32, {times} packs of {graphs}{trained}", figures))
+        rows.append((f"zoo, {kind}, {times} packs of {graphs}{trained}", figures))
     if half := result.get("zoo_bf16"):
         rows.append((f"zoo, bf16 products, {times} packs of {half['graphs_per_pack']}", half))
     for size, figures in result.get("pyg", {}).get("by_batch_size", {}).items():
-        rows.append((f"PyG, float32, batches of {size}", figures))
-    lines = [f"{result['entry']} training on {result['data']} ({result['measured']})"]
+        rows.append((f"PyG, {kind}, batches of {size}", figures))
+    lines = [f"{result['entry']} on {result['data']} ({result['measured']})"]
     for label, figures in rows:
         speed = figures["graphs_per_s"]
         lines.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import weakref
 from contextlib import nullcontext
 
 import torch
@@ -102,12 +103,27 @@ def _gradients_in_lanes(module: nn.Module, loss: Loss, packs: list[Batch], half:
     return torch.stack([totals for totals, _ in results])
 
 
+_TWINS: weakref.WeakKeyDictionary[nn.Module, list[nn.Module]] = weakref.WeakKeyDictionary()
+
+
 def _twins(module: nn.Module, *, count: int) -> list[nn.Module]:
-    """As many modules with the same parameters; each has buffers of its own, if there are any."""
-    if not any(True for _ in module.buffers()):
+    """As many modules with the same parameters; each has buffers of its own, if there are any.
+
+    They are kept for the next step: making them takes as long as a small layer.
+    """
+    buffers = list(module.buffers())
+    if not buffers:
         return [module] * count
+    held = _TWINS.setdefault(module, [])
+    if held and [b.dtype for b in held[0].buffers()] != [b.dtype for b in buffers]:
+        held.clear()
     shared = {id(p): p for p in module.parameters()}
-    return [copy.deepcopy(module, dict(shared)) for _ in range(count)]
+    held += [copy.deepcopy(module, dict(shared)) for _ in range(count - len(held))]
+    for twin in held[:count]:
+        twin.train(module.training)
+        for own, new in zip(twin.buffers(), buffers, strict=True):
+            own.copy_(new)
+    return held[:count]
 
 
 def _keep_mean(module: nn.Module, twins: list[nn.Module]) -> None:
