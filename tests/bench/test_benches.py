@@ -78,10 +78,13 @@ def test_the_gpu_script_runs_on_a_cpu():
 def test_the_gpu_script_keeps_what_it_has(monkeypatch):
     monkeypatch.setattr(gpu, "_training", lambda *_, **__: 1 / 0)
     monkeypatch.setattr(gpu, "VARIANTS", {"eager": None})
+    monkeypatch.setattr(gpu.zoo, "list", lambda: ["schnet-qm9.U0", "gin-tox21.scaffold"])
     result = gpu.bench_gpu(device="cpu", preset="smoke", seconds=0.01, packs=1)
-    rows = result["entries"]["schnet-qm9"]
-    assert "ZeroDivisionError" in rows["training, eager"]["failed"]
-    assert rows["prediction, eager"]["graphs_per_s"] > 0
+    for name in ("schnet-qm9", "gin-tox21"):
+        rows = result["entries"][name]
+        assert "ZeroDivisionError" in rows["training, eager"]["failed"]
+        assert rows["prediction, eager"]["graphs_per_s"] > 0
+        assert rows["parity"]["largest_difference"] == 0
     assert "failed" in gpu.render(result)
     if not gpu.torch.cuda.is_available():
         with pytest.raises(RequestError, match="no GPU"):

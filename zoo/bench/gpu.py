@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -17,9 +18,10 @@ from torch import nn
 
 import zoo
 from zoo.batching.pack import Batch
-from zoo.bench.sides import Side, open_recipe, zoo_side
+from zoo.bench.sides import Side, open_any, zoo_side
 from zoo.errors import RequestError
 from zoo.recipes.config import with_overrides
+from zoo.recipes.energy import EnergyData
 
 VARIANTS: dict[str, dict[str, Any] | None] = {
     "eager": None,
@@ -80,17 +82,19 @@ def _parts(
     name: str, *, device: str, preset: str, seconds: float, packs: int
 ) -> Iterator[tuple[str, Callable[[], Any]]]:
     """What is measured of an entry, in order of worth."""
-    config, data, notes = open_recipe(name=name, preset=preset, overrides=[])
+    config, data, notes = open_any(name=name, preset=preset, overrides=[], precision="float32")
     here = zoo_side(config=config, data=data)
     there = zoo_side(
         config=with_overrides(config, [f"train.device={device}"], where=name), data=data
     )
     loader: Any = here.state.task.train_loader
-    plan = loader.plan()
-    batches = [loader.batch(plan.pack(number)) for number in range(min(packs, len(plan)))]
+    batches = list(islice(loader, packs))
+    unit, std = "(scaled)", 1.0
+    if isinstance(data, EnergyData):
+        unit, std = data.unit, data.labels.std
 
     yield "data", lambda: {"notes": notes, "batch_shape": dict(data.shape.__dict__)}
-    yield "parity", lambda: _parity(here, there, batches, unit=data.unit, std=data.labels.std)
+    yield "parity", lambda: _parity(here, there, batches, unit=unit, std=std)
     for variant, options in VARIANTS.items():
         yield (
             f"prediction, {variant}",
@@ -115,7 +119,8 @@ def _parity(
     for batch in batches:
         with torch.no_grad():
             a, b = mine.eval()(batch), theirs.eval()(_moved(batch, theirs))
-        errors.append(float((a - b.cpu()).abs().max()) * std)
+        real = batch["graphs_mask"]
+        errors.append(float((a - b.cpu())[real].abs().max()) * std)
     for module, side in ((mine, here), (theirs, there)):
         summed, _ = side.loss(module.train(), _moved(batches[0], module))
         gradients = torch.autograd.grad(summed, [p for p in module.parameters() if p.requires_grad])
