@@ -117,9 +117,10 @@ def _config_of(path: Path, spec: artifact.Spec, overrides: Sequence[str]) -> Con
     The architecture is the one that the file says.
     """
     place = path.absolute().parent
-    if place.parent.name == "checkpoints":
+    in_checkpoint = place.parent.name == "checkpoints"
+    if in_checkpoint:
         place = place.parent.parent
-    if (place / CONFIG).is_file():
+    if (in_checkpoint or path.name == artifact.MODEL) and (place / CONFIG).is_file():
         config = with_overrides(read_config(place), overrides, where=str(place / CONFIG))
     else:
         config = load_config(spec.entry, overrides=overrides)

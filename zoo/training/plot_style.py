@@ -54,7 +54,8 @@ def save(figure: Figure, path: Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
-    figure.savefig(path, format="png", dpi=_DPI)
+    # A little room on every side: compressed layouts let labels touch the edge.
+    figure.savefig(path, format="png", dpi=_DPI, bbox_inches="tight", pad_inches=0.12)
     return path
 
 
