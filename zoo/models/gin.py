@@ -79,8 +79,8 @@ class BatchNorm(nn.Module):
     ) -> Tensor:
         """[N, F] -> [N, F]: the first `rows` rows normalised, then relu and dropout where asked."""
         if not self.training:
-            scale = self.weight * (self.running_var + self.eps).rsqrt()
-            y = torch.addcmul(self.bias - self.running_mean * scale, x, scale)
+            scale, shift = self.learnt()
+            y = torch.addcmul(shift, x, scale)
             return torch.relu(y) if relu else y
         y, mean, variance = batch_norm(
             *(x, self.weight, self.bias),
@@ -101,6 +101,24 @@ class BatchNorm(nn.Module):
                 kept.add_(pace * (new.to(kept.dtype) - kept))
             self.num_batches_tracked.add_((count > 1).to(torch.int64))
         return y
+
+    def learnt(self) -> tuple[Tensor, Tensor]:
+        """Scale and shift [F] that stand for this layer once it has learnt."""
+        scale = self.weight * (self.running_var + self.eps).rsqrt()
+        return scale, self.bias - self.running_mean * scale
+
+
+def linear_norm(
+    linear: nn.Linear, norm: BatchNorm, x: Tensor, rows: Tensor, **after: Any
+) -> Tensor:
+    """`norm(linear(x), rows, **after)`; in prediction one matrix product does both."""
+    if norm.training:
+        made: Tensor = norm(linear(x), rows, **after)
+        return made
+    scale, shift = norm.learnt()
+    bias = torch.addcmul(shift, linear.bias, scale)
+    y = nn.functional.linear(x, linear.weight * scale.unsqueeze(1), bias)
+    return y.relu_() if after.get("relu") else y
 
 
 class Categories(nn.Module):
@@ -147,10 +165,10 @@ class Layer(nn.Module):
             messages = propagate_edge(x, self.bonds.table().to(x.dtype), **graph)
         else:
             messages = propagate(x, **graph)
-        hidden = self.first((1 + self.eps) * x + messages)
-        hidden = self.first_norm(hidden, rows, relu=True)
-        out: Tensor = self.norm(self.second(hidden), rows, **after)
-        return out
+        hidden = linear_norm(
+            self.first, self.first_norm, (1 + self.eps) * x + messages, rows, relu=True
+        )
+        return linear_norm(self.second, self.norm, hidden, rows, **after)
 
 
 class VirtualNode(nn.Module):
@@ -164,9 +182,8 @@ class VirtualNode(nn.Module):
         self.second_norm = BatchNorm(features=features)
 
     def forward(self, summed: Tensor, graphs: Tensor, **after: Any) -> Tensor:
-        hidden = self.first_norm(self.first(summed), graphs, relu=True)
-        out: Tensor = self.second_norm(self.second(hidden), graphs, relu=True, **after)
-        return out
+        hidden = linear_norm(self.first, self.first_norm, summed, graphs, relu=True)
+        return linear_norm(self.second, self.second_norm, hidden, graphs, relu=True, **after)
 
 
 def _kinds(categories: Tensor, sizes: Sequence[int]) -> Tensor:
