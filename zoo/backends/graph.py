@@ -78,7 +78,7 @@ def _export(
             f"{type(module).__name__} can't be exported as one graph: {first_line(error)}\n"
             "`zoo check` names the lines that stand in the way"
         ) from error
-    program.graph_module.graph.eliminate_dead_code()
+    program.graph_module.graph.eliminate_dead_code(_acts)
     left = {str(node.target) for node in program.graph.nodes} & {
         f"{name.replace('::', '.')}.default" for name in REFERENCES
     }
@@ -87,6 +87,13 @@ def _export(
             f"the graph of {type(module).__name__} still holds {', '.join(sorted(left))}"
         )
     return program
+
+
+def _acts(node: torch.fx.Node) -> bool:
+    """Whether a node matters besides its value: it writes into a tensor, or holds a graph of its
+    own (what was under `torch.no_grad`), which may.
+    """
+    return node.is_impure() or isinstance(node.target, torch._ops.HigherOrderOperator)
 
 
 def first_line(error: BaseException) -> str:

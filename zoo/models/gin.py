@@ -91,15 +91,16 @@ class BatchNorm(nn.Module):
             seed=seed,
             stream=stream,
         )
-        with torch.no_grad():
-            count = rows.reshape(()).to(variance.dtype)
-            # A pack of padding alone, or of one row, has no variance to learn from.
-            pace = torch.where(count > 1, self.momentum, 0.0)
-            unbiased = variance * (count / (count - 1).clamp(min=1))
-            # Written out: lerp is no operator of PopTorch's.
-            for kept, new in ((self.running_mean, mean), (self.running_var, unbiased)):
-                kept.add_(pace * (new.to(kept.dtype) - kept))
-            self.num_batches_tracked.add_((count > 1).to(torch.int64))
+        # `detach` and not `no_grad`, which would be a graph of its own in an exported step.
+        mean, variance = mean.detach(), variance.detach()
+        count = rows.reshape(()).to(variance.dtype)
+        # A pack of padding alone, or of one row, has no variance to learn from.
+        pace = torch.where(count > 1, self.momentum, 0.0)
+        unbiased = variance * (count / (count - 1).clamp(min=1))
+        # Written out: lerp is no operator of PopTorch's.
+        for kept, new in ((self.running_mean, mean), (self.running_var, unbiased)):
+            kept.add_(pace * (new.to(kept.dtype) - kept))
+        self.num_batches_tracked.add_((count > 1).to(torch.int64))
         return y
 
     def learnt(self) -> tuple[Tensor, Tensor]:

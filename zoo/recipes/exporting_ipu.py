@@ -1,8 +1,8 @@
-"""An energy recipe as a folder that trains and predicts under PopTorch."""
+"""A recipe as a folder that trains and predicts under PopTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -11,18 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.artifact import Spec, write_weights
+from zoo.artifact import Spec, read_weights, write_weights
 from zoo.backends.graph import trace
 from zoo.backends.ipu.folder import write_folder
 from zoo.batching.pack import Batch
 from zoo.errors import RequestError
+from zoo.ops.dispatch import device_dropout
 from zoo.recipes.building import find_weights
-from zoo.recipes.config import energy_config, is_file, load_config
-from zoo.recipes.energy import EnergyTask, open_data
-from zoo.recipes.energy_model import load_energy_model
-from zoo.recipes.exporting import predict_step
-from zoo.recipes.packed import column, shares
-from zoo.recipes.settings import EnergyConfig
+from zoo.recipes.config import Config, is_file, load_config
+from zoo.recipes.exporting import facts, predict_step
+from zoo.recipes.packed import shares
+from zoo.recipes.tasks import RecipeTask, open_task
 
 
 def export_ipu(
@@ -36,14 +35,15 @@ def export_ipu(
     """Write the folder; see `zoo.export`."""
     if packs < 0:
         raise RequestError(f"packs is a number of packs, or 0 for all, not {packs}")
-    loaded = load_config(name, preset=preset, overrides=overrides)
-    config = energy_config(loaded, what="the IPU folder")
+    config = load_config(name, preset=preset, overrides=overrides)
     if config.train.schedule == "plateau":
         raise RequestError("the folder's script knows no plateau; use train.schedule=cosine")
-    task = EnergyTask(config=config, data=open_data(config))
+    task = open_task(config)
     loader, module = task.train_loader, task.module
     example = loader.example()
-    training = trace(module=module.train(), step=task.loss, batch=example, gradients=True)
+    # Dropout is the device's own: counting it takes whole numbers of 64 bits.
+    with device_dropout():
+        training = trace(module=module.train(), step=task.loss, batch=example, gradients=True)
     inference = trace(module=module.eval(), step=predict_step, batch=example)
     weights = {"initial": (task.spec, module.state_dict()), "weights": _trained(name, config, task)}
     target = folder or Path(f"{config.entry}-ipu")
@@ -63,49 +63,54 @@ def export_ipu(
             for stem, (spec, tensors) in weights.items()
         },
         batches={"train": counted(loader), "test": counted(task.loader("test"))},
-        options=_options(config, weights["weights"][0], packs=packs or len(loader)),
+        options=_options(config, task, weights["weights"][0], packs=packs or len(loader)),
         readme=_readme(config, task),
     )
     return {
         "folder": str(target),
         "format": "ipu",
         "entry": config.entry,
-        "batch_shape": dict(task.data.shape.__dict__),
+        "batch_shape": dict(task.shape.__dict__),
         "packs": counts,
         "checked": "statically, not run on an IPU",
     }
 
 
 def _trained(
-    name: str | Path, config: EnergyConfig, task: EnergyTask
-) -> tuple[Spec, dict[str, Tensor]]:
+    name: str | Path, config: Config, task: RecipeTask
+) -> tuple[Spec, Mapping[str, Tensor]]:
     """The weights to predict with: the entry's, or the untrained ones where it has none that fit
     the recipe as it was changed.
     """
+    own = task.spec, task.module.state_dict()
     try:
         path = find_weights(config.entry if is_file(name) else name)
     except RequestError:
-        return task.spec, task.module.state_dict()
-    model = load_energy_model(path)
-    same = model.module.arguments == config.model.arguments
-    if not same or model.spec.properties[0].name != config.data.property:
-        return task.spec, task.module.state_dict()
-    return model.spec, model.module.state_dict()
+        return own
+    spec, tensors = read_weights(path)
+    same = spec.arguments == task.spec.arguments and spec.properties == task.spec.properties
+    if not same or not own[1].keys() <= tensors.keys():
+        return own
+    return spec, {key: t.float() if t.is_floating_point() else t for key, t in tensors.items()}
 
 
-def _options(config: EnergyConfig, spec: Spec, *, packs: int) -> dict[str, Any]:
+def _unscale(spec: Spec) -> dict[str, Any]:
+    """How values or probabilities are made of what the network gives; see `facts`."""
+    if spec.task == "property":
+        found: dict[str, Any] = facts(spec, sha256="")["unscale"]
+        return found
+    own = spec.scaling[spec.properties[0].name]
+    return {"per_atom": shares(spec).tolist(), "mean": [own.mean], "std": [own.std]}
+
+
+def _options(config: Config, task: RecipeTask, spec: Spec, *, packs: int) -> dict[str, Any]:
     """What run_ipu.py is told; the user may edit it."""
     train = config.train
-    scaling = spec.scaling[spec.properties[0].name]
     steps = -(-packs // train.accumulate)
     return {
         "entry": config.entry,
-        "column": column(spec),
-        "unscale": {
-            "per_atom": shares(spec).tolist(),
-            "mean": scaling.mean,
-            "std": scaling.std,
-        },
+        "columns": task.outputs,
+        "unscale": _unscale(spec),
         "seed": train.seed,
         "epochs": train.epochs,
         "device_iterations": 1,
@@ -126,8 +131,8 @@ def _options(config: EnergyConfig, spec: Spec, *, packs: int) -> dict[str, Any]:
     }
 
 
-def _readme(config: EnergyConfig, task: EnergyTask) -> str:
-    shape = task.data.shape
+def _readme(config: Config, task: RecipeTask) -> str:
+    shape = task.shape
     return f"""# {config.entry} for IPUs
 
 Checked statically and on a CPU; **not run on an IPU**. Needs Poplar SDK 3.4 (poptorch, torch

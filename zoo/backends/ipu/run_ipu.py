@@ -262,23 +262,38 @@ def infer(given, options, tensors):
     if given.executable:
         executor.loadExecutable(given.executable)
     packs = Packs("test", options["infer_inputs"])
+    scale = dict(options["unscale"])
+    if not os.path.samefile(given.weights, path("weights.safetensors")):
+        scale["calibration"] = None  # it was fitted to this folder's own weights
     out = given.out or "predictions.csv"
     with open(out, "w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["graph_id", options["column"]])
+        writer.writerow(["graph_id"] + options["columns"])
         for number in range(len(packs)):
-            values = executor(*packs.together([number], [1.0]))
+            outputs = executor(*packs.together([number], [1.0])).double().numpy()
             ids = packs.graph_id[number]
-            z = packs.arrays["z"][number]
-            graph = packs.arrays["batch"][number]
-            shares = np.array(options["unscale"]["per_atom"])
-            offset = np.bincount(graph, shares[z], minlength=len(ids))
-            scale = options["unscale"]
-            physical = offset + scale["mean"] + scale["std"] * values[:, 0].double().numpy()
-            for identity, value in zip(ids, physical):
+            for identity, row in zip(ids, physical(outputs, scale, packs, number)):
                 if identity >= 0:
-                    writer.writerow([int(identity), repr(float(value))])
+                    writer.writerow([int(identity)] + [repr(float(value)) for value in row])
     print(json.dumps({"wrote": out, "packs": len(packs)}))
+
+
+def physical(outputs, scale, packs, number):
+    """Values in their units, or probabilities, of what the network gives for a pack."""
+    kind = scale.get("kind", "regression")
+    if kind == "regression":
+        values = np.array(scale["mean"]) + np.array(scale["std"]) * outputs
+        if "per_atom" in scale:
+            atoms = np.array(scale["per_atom"])[packs.arrays["z"][number]]
+            values += np.bincount(packs.arrays["batch"][number], atoms, len(outputs))[:, None]
+        return values
+    fitted = scale.get("calibration") or [{"slope": 1.0, "intercept": 0.0}]
+    logits = outputs * np.array([one["slope"] for one in fitted])
+    if kind == "multiclass":
+        raised = np.exp(logits - logits.max(1, keepdims=True))
+        return raised / raised.sum(1, keepdims=True)
+    logits = logits + np.array([one["intercept"] for one in fitted])
+    return 0.5 + 0.5 * np.tanh(0.5 * logits)
 
 
 def first_call(given, options, tensors):

@@ -84,7 +84,10 @@ def write_class(program: ExportedProgram, *, name: str, prefix: str, loss: bool)
             else:
                 constants[held] = tensors[target].detach().clone().contiguous()
         elif node.op == "get_attr":
-            raise ZooError(f"{name} isn't one operator after another: it holds {node.target}")
+            raise ZooError(
+                f"{name} isn't one operator after another: it holds {node.target}\n"
+                "a part of a training step under torch.no_grad() does that: use detach() instead"
+            )
         elif node.op == "call_function" and node in needed and not _skipped(node):
             if not node.all_input_nodes:
                 # Made from nothing, by a call that doesn't go through PopTorch's own factories: it
