@@ -11,7 +11,17 @@ from zoo.errors import UnavailableError
 pytestmark = [pytest.mark.published, pytest.mark.data]
 
 SHIPPED = list(zoo.list("gin-*", weights=True))
-LIMITS = {"gin-esol": 1.05, "gin-bace": 0.74, "gin-tox21": 0.73, "gin-bbbp": 0.64}
+LIMITS = {
+    "gin-molhiv": 0.74,
+    "gin-esol": 1.05,
+    "gin-freesolv": 2.6,
+    "gin-lipophilicity": 0.75,
+    "gin-bbbp": 0.64,
+    "gin-bace": 0.74,
+    "gin-clintox": 0.75,
+    "gin-sider": 0.58,
+    "gin-tox21": 0.73,
+}
 """What the shipped one of three seeds is held to; their mean, in docs/molecules.md, to more."""
 
 
