@@ -137,6 +137,19 @@ def test_bfloat16_products_train_and_stay_near(tmp_path: Path) -> None:
     assert all(t.dtype == torch.float32 for t in tensors.values())
 
 
+@pytest.mark.usefixtures("no_plots")
+@pytest.mark.parametrize("able", [True, False])
+def test_a_processor_without_bfloat16_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], able: bool
+) -> None:
+    found = {"avx512_bf16": able, "amx_bf16": False}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found)
+    config = tiny("train.epochs=1", "train.precision=bf16", "data.limit=16")
+    run(config=config, folder=tmp_path / "run")
+    said = capsys.readouterr()
+    assert ("no bfloat16 products" in said.out + said.err) is not able
+
+
 def test_a_plateau_halves_the_rate(tmp_path: Path) -> None:
     # A rate too small to gain anything: every epoch but the first is a plateau.
     train_only(

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from zoo.backends import compiled
 from zoo.batching.loader import groups
 from zoo.errors import StoppedError
@@ -34,6 +36,13 @@ class TrainingResult:
     state: TrainingState
     graphs_per_s: float | None
     seconds: float
+
+
+def has_bf16_products() -> bool:
+    """Whether this processor multiplies in bfloat16; True where torch doesn't say."""
+    found = torch.cpu.get_capabilities()
+    names = ("avx512_bf16", "amx_bf16")
+    return any(found[name] for name in names) if all(name in found for name in names) else True
 
 
 def train(
@@ -68,6 +77,11 @@ def train(
     if resume:
         for warning in restore(state, directory=folder / "checkpoints" / "last"):
             display.say(f"warning: {warning}")
+    if settings.precision == "bf16" and settings.device == "cpu" and not has_bf16_products():
+        display.say(
+            "warning: this processor has no bfloat16 products, which makes them slow: "
+            "train.precision=float32 may be ten times as fast"
+        )
     loss = compiled(task.loss, backend=settings.backend)
     speeds: list[float] = []
     began = time.monotonic() - state.progress.seconds
