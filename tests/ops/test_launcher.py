@@ -10,8 +10,10 @@ import pytest
 import torch
 from edge_lists import complete, directed
 
-from zoo.ops import cfconv  # noqa: F401  (registers the ops)
+from zoo.ops import cfconv, launcher  # noqa: F401  (registers the ops)
 from zoo.ops.launcher import CHUNKS, launch
+from zoo.ops.setup import njit
+from zoo.ops.vector import numbers_at
 
 SUPPORT = Path(__file__).parents[1] / "support"
 
@@ -39,17 +41,52 @@ def results(*, seed: int, features: int = 5):
     return found
 
 
+@njit
+def mark(out, scale, chunk):
+    out[chunk] += scale
+
+
+@njit
+def fail(out, bad_chunk, chunk):
+    if chunk == bad_chunk:
+        raise ValueError("a kernel's own")
+    out[chunk] += 1
+
+
+@njit
+def describe(matrix, count, flag, real, like, at, chunk):
+    """What each kind of argument arrives as."""
+    found = numbers_at(at, 6, like)
+    found[0], found[1], found[2] = matrix[1, 2], matrix.shape[0], count
+    found[3], found[4], found[5] = flag, real, chunk
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("chunks", [1, 2, CHUNKS])
-def test_every_chunk_is_run_once(threads, chunks):
+@pytest.mark.parametrize("chunks", [1, 2, CHUNKS, 100])
+@pytest.mark.parametrize("openmp", [True, False])
+def test_every_chunk_is_run_once(threads, chunks, openmp, monkeypatch):
+    if not openmp:
+        monkeypatch.setattr(launcher, "_openmp", lambda: (None, 0))
     torch.set_num_threads(threads)
-    runs = np.zeros(chunks, np.int64)
+    for kind in (np.int64, np.float32):
+        for _ in range(20):
+            runs = np.zeros(chunks, kind)
+            launch(mark, runs, kind(2), chunks=chunks)
+            assert runs.tolist() == [2] * chunks
 
-    def kernel(out, chunk):
-        out[chunk] += 1
 
-    launch(kernel, runs, chunks=chunks)
-    assert runs.tolist() == [1] * chunks
+def test_torch_computes_with_the_same_threads():
+    run, number = launcher._openmp()
+    assert (run is None) == (sys.platform != "linux") and (number == 0) == (run is None)
+
+
+@pytest.mark.parametrize("like", [np.float32(0), np.float64(0)])
+def test_arguments_of_every_kind_arrive(like):
+    matrix = np.arange(12, dtype=np.float32).reshape(3, 4)
+    found = np.zeros(6, like.dtype)
+    # both chunks write; the last number says which was the last
+    launch(describe, matrix, -7, True, 0.5, like, found.ctypes.data, chunks=2)
+    assert found[:5].tolist() == [6, 3, -7, 1, 0.5] and found[5] in (0, 1)
 
 
 def test_same_bits_on_any_number_of_threads():
@@ -66,47 +103,25 @@ def test_same_bits_on_any_number_of_threads():
 @pytest.mark.parametrize("bad_chunk", [0, CHUNKS - 1])
 def test_an_error_in_a_kernel_is_raised_and_the_next_launch_works(threads, bad_chunk):
     torch.set_num_threads(threads)
-
-    def kernel(chunk):
-        if chunk == bad_chunk:
-            raise ZeroDivisionError(f"chunk {chunk}")
-
     for _ in range(3):
-        with pytest.raises(ZeroDivisionError, match=f"chunk {bad_chunk}"):
-            launch(kernel)
-    runs = np.zeros(CHUNKS, np.int64)
-    launch(lambda out, chunk: out.__setitem__(chunk, chunk), runs)
-    assert runs.tolist() == list(range(CHUNKS))
+        runs = np.zeros(CHUNKS, np.int64)
+        with pytest.raises(RuntimeError, match="kernel fail failed"):
+            launch(fail, runs, bad_chunk)
+        assert runs.sum() == CHUNKS - 1  # the others were run
+    launch(fail, runs, -1)
+    assert runs.sum() == 2 * CHUNKS - 1
 
 
-def test_an_error_in_a_helper_thread_is_raised():
-    torch.set_num_threads(2)
-    both = threading.Barrier(2)
-
-    def kernel(chunk):
-        both.wait(200)  # so that both threads have a chunk
-        if threading.current_thread() is not threading.main_thread():
-            raise ZeroDivisionError("in a helper")
-
-    with pytest.raises(ZeroDivisionError, match="in a helper"):
-        launch(kernel, chunks=2)
-
-
-def test_a_parked_helper_keeps_nothing_alive():
+def test_a_launch_keeps_nothing_alive():
     import gc
     import weakref
 
     torch.set_num_threads(2)
     values = np.zeros(3)
     known = weakref.ref(values)
-    launch(lambda _, __: None, values)
+    launch(mark, values, 1.0, chunks=3)
     del values
     gc.collect()
-    # the helper drops its last reference just after it reports: give it a turn
-    for _ in range(1000):
-        if known() is None:
-            break
-        threading.Event().wait(0.02)
     assert known() is None
 
 
@@ -148,16 +163,15 @@ def compute():
 
 def child(queue):
     torch.set_num_threads(2)
-    queue.put((compute(), launcher._workers))
+    queue.put((compute(), launcher._forked))
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
     expected = compute()
-    assert launcher._workers == 1
     pid = os.fork()
     if pid == 0:
         signal.alarm(500)  # a deadlocked child dies
-        same = compute() == expected and launcher._workers == 1
+        same = compute() == expected and launcher._forked
         os._exit(0 if same else 3)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert compute() == expected
@@ -165,7 +179,7 @@ if __name__ == "__main__":
     queue = context.Queue()
     process = context.Process(target=child, args=(queue,))
     process.start()
-    assert queue.get(timeout=500) == (expected, 1)
+    assert queue.get(timeout=500) == (expected, False)
     process.join(500)
     assert process.exitcode == 0
     print("done")

@@ -10,19 +10,13 @@ import csv
 import datetime
 import itertools
 import statistics
-import time
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from zoo.backends import compiled
-from zoo.backends.graph import first_line
 from zoo.bench.machine import QUIET, LoadMeter, busy_error, check_quiet, describe, peaks
-from zoo.bench.ops_forms import OPS, Case, check, make
+from zoo.bench.ops_forms import OPS
+from zoo.bench.worker import Worker
 from zoo.errors import RequestError
 
 GRID = {
@@ -77,11 +71,11 @@ def bench_ops(
 ) -> dict[str, Any]:
     """Seconds of each form at each point, and the speed-ups of ours; JSON-able.
 
-    Forms take turns of `turn_ms`, `repeats` times; a form's figure is the median. `compile` also
-    measures torch.compile of the fastest eager form (default: unless quick; it needs g++). `out`
-    receives a CSV, heat maps and a roofline, and an MLflow run their copies, unless `track` is off.
-    `reference` is another machine's CSV to lay beside. ZooError when something else uses the cores,
-    unless `force`; RequestError for an unknown op or a CSV that isn't one of these.
+    Forms take turns of `turn_ms` in one process, `repeats` times; a form's figure is the median.
+    `compile` also measures torch.compile of the fastest eager form (default: unless quick; it needs
+    g++). `out` receives a CSV, heat maps and a roofline, and an MLflow run their copies, unless
+    `track` is off. `reference` is another machine's CSV to lay beside. ZooError when something else
+    uses the cores, unless `force`; RequestError for an unknown op or a CSV that isn't one of these.
     """
     unknown = sorted(set(ops) - set(OPS))
     if unknown or repeats < 1 or turn_ms <= 0:
@@ -91,11 +85,12 @@ def bench_ops(
     meter = LoadMeter()
     points = grid or (QUICK if quick else GRID)
     compiling = not quick if compile is None else compile
-    rows = [
-        _measure(op, i, f, o, repeats=repeats, turn_ms=turn_ms, compiling=compiling)
-        for op in ops
-        for i, f, o in itertools.product(*(points[name] for name in KEY[1:]))
-    ]
+    how = {"repeats": repeats, "turn_ms": turn_ms, "compiling": compiling}
+    with Worker("zoo.bench.ops_measure:worker", env={"OMP_WAIT_POLICY": None}) as process:
+        rows = [
+            process.ask("measure", **dict(zip(KEY, point, strict=True)), **how)
+            for point in itertools.product(ops, *(points[name] for name in KEY[1:]))
+        ]
     load = meter.read()
     if load.others > QUIET and not force:
         raise busy_error(load)
@@ -127,82 +122,6 @@ def bench_ops(
         if track:
             result["run_id"] = _track(out, result)
     return result
-
-
-def _measure(
-    op: str,
-    inputs: int,
-    features: int,
-    outputs: int,
-    *,
-    repeats: int,
-    turn_ms: float,
-    compiling: bool,
-) -> dict[str, Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch on how new its index_reduce and sparse matrices are
-        case = make(op, inputs=inputs, features=features, outputs=outputs)
-        check(case)
-    forms: dict[str, Callable[[], Tensor]] = dict(case.eager)
-    if case.ours:
-        forms["ours"] = case.ours
-    if case.ours_sorted:
-        forms["ours, sorted"] = case.ours_sorted
-    seconds = _turns(forms, repeats=repeats, turn_ms=turn_ms)
-    best = min(case.eager, key=lambda name: seconds[name])
-    row: dict[str, Any] = {
-        **dict(zip(KEY, (op, inputs, features, outputs), strict=True)),
-        "elements": max(inputs, outputs) * features,
-        "eager_s": seconds[best],
-        "eager_form": best,
-        "ours_s": seconds.get("ours"),
-        "ours_sorted_s": seconds.get("ours, sorted"),
-        "compiled_s": None,
-        "speedup": seconds[best] / seconds["ours"] if case.ours else None,
-        "bytes": case.moved,
-        "flops": case.flops,
-        "intensity": case.flops / case.moved,
-        "forms_s": {name: seconds[name] for name in case.eager},
-    }
-    if compiling:
-        row |= _compiled(case, best, repeats=repeats, turn_ms=turn_ms)
-    fastest = min(seconds[best], seconds.get("ours", seconds[best]))
-    row["gb_per_s"] = case.moved / fastest / 1e9
-    row["gflops"] = case.flops / fastest / 1e9
-    return row
-
-
-def _turns(
-    forms: Mapping[str, Callable[[], Tensor]], *, repeats: int, turn_ms: float
-) -> dict[str, float]:
-    """Median seconds of a call of each form, the forms taking turns."""
-    often = {}
-    for name, form in forms.items():
-        form()
-        began = time.perf_counter()
-        form()
-        often[name] = max(1, int(turn_ms * 1e-3 / max(time.perf_counter() - began, 1e-7)))
-    found: dict[str, list[float]] = {name: [] for name in forms}
-    for number in range(repeats):
-        order: Iterable[str] = forms if number % 2 == 0 else reversed(list(forms))
-        for name in order:
-            form, count = forms[name], often[name]
-            began = time.perf_counter()
-            for _ in range(count):
-                form()
-            found[name].append((time.perf_counter() - began) / count)
-    return {name: statistics.median(values) for name, values in found.items()}
-
-
-def _compiled(case: Case, best: str, *, repeats: int, turn_ms: float) -> dict[str, Any]:
-    """Seconds of the fastest eager form compiled, or why there are none."""
-    torch._dynamo.reset()
-    try:
-        form = compiled(case.eager[best], backend="inductor")
-        seconds = _turns({"compiled": form}, repeats=repeats, turn_ms=turn_ms)["compiled"]
-    except Exception as error:  # one form that can't be compiled is a fact, not the end
-        return {"compiled_failed": first_line(error)}
-    return {"compiled_s": seconds}
 
 
 def _summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,19 +1,19 @@
 """The one place that owns kernel parallelism.
 
-Kernels are serial functions over a range of chunks. `launch` splits the chunks among a pool of
-`torch.get_num_threads()` threads (the caller is one of them). Chunk boundaries depend on the data
-alone, so results have the same bits on any number of threads. Threads are used, not numba's
-`prange`: its OpenMP layer brings a second runtime that kills forked workers, and its own
-work-queue aborts when two Python threads launch at once.
+Kernels are serial functions over a range of chunks. `launch` has the chunks drawn by
+`torch.get_num_threads()` threads (the caller is one of them): those of the OpenMP library that
+torch computes with, so that there is one pool, which is awake after an operator of torch, and not
+two that take each other's cores. Numba's `prange` isn't used: its OpenMP layer kills forked
+workers, and its own work-queue aborts when two Python threads launch at once.
 """
 
 from __future__ import annotations
 
-import itertools
+import concurrent.futures
+import ctypes
 import os
-import queue
-import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,81 +21,88 @@ import torch
 CHUNKS = 16
 """Chunks a launch is divided into: more than cores, so that a slow one doesn't hold the rest."""
 
-CHUNK_SIZE = 1 << 19
-"""Numbers a chunk should move at least: waking a thread and drawing chunks costs 15 µs, in which
-one core moves about as many."""
+_SLEEPING = os.environ.get("OMP_WAIT_POLICY", "").upper() == "PASSIVE"
+CHUNK_SIZE = 1 << 19 if _SLEEPING else 1 << 16
+"""Numbers a chunk should move at least. To share work out among threads that spin takes 5 µs; to
+wake those that sleep takes 50 to 100, in which one core moves a million numbers."""
+
+_forked = False
+"""True in a forked child: OpenMP's threads don't survive a fork, and to start new ones hangs."""
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def chunks_for(moved: int) -> int:
-    """Chunks for a kernel that reads and writes so many numbers: one, in the caller's thread, for
-    small work. Depends on sizes alone, never on the number of threads.
+    """Chunks for a kernel that reads and writes so many numbers, and whose results have the same
+    bits in any number of chunks: one, in the caller's thread, for small work.
     """
     return max(1, min(CHUNKS, moved // CHUNK_SIZE))
 
 
-class _Job:
-    """One launch: chunks are drawn by whichever thread is free."""
-
-    def __init__(self, *, kernel: Callable[..., None], args: tuple[Any, ...], chunks: int) -> None:
-        self.kernel = kernel
-        self.args = args
-        self.chunks = chunks
-        self.drawn = itertools.count()  # next() holds the GIL: atomic
-        self.error: BaseException | None = None
-
-    def work(self) -> None:
-        try:
-            while (chunk := next(self.drawn)) < self.chunks:
-                self.kernel(*self.args, chunk)
-        except BaseException as error:
-            self.error = error
-
-
-_Task = tuple[_Job, "threading.Semaphore"]
-_tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
-_workers = 0
-_lock = threading.Lock()
-
-
-def _worker(tasks: queue.SimpleQueue[_Task]) -> None:
-    while True:
-        job, done = tasks.get()
-        job.work()
-        done.release()
-        del job, done  # a parked worker must not keep the last launch's tensors alive
-
-
-def _forget_workers() -> None:
-    """After a fork the child has no workers: start with a new queue and lock."""
-    global _tasks, _workers, _lock
-    _tasks, _workers, _lock = queue.SimpleQueue(), 0, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_workers)
-
-
 def launch(kernel: Callable[..., None], *args: Any, chunks: int = CHUNKS) -> None:
-    """Run `kernel(*args, chunk)` for every chunk in 0..chunks-1; return when all are done."""
-    global _workers
+    """Run `kernel(*args, chunk)` for every chunk in 0..chunks-1; return when all are done.
+
+    `kernel` is compiled by `zoo.ops.setup.njit`. RuntimeError where it raised.
+    """
     if chunks == 1:
         kernel(*args, 0)
         return
-    helpers = min(torch.get_num_threads(), chunks) - 1
-    job = _Job(kernel=kernel, args=args, chunks=chunks)
-    if helpers > 0:
-        if _workers < helpers:
-            with _lock:
-                while _workers < helpers:
-                    threading.Thread(target=_worker, args=(_tasks,), daemon=True).start()
-                    _workers += 1
-        done = threading.Semaphore(0)
-        for _ in range(helpers):
-            _tasks.put((job, done))
-        job.work()
-        for _ in range(helpers):
-            done.acquire()
+    threads = 1 if _forked else torch.get_num_threads()
+    parallel, number = _openmp()
+    task = _native().job(
+        kernel, args, chunks=chunks, threads=threads, number=number if threads > 1 else 0
+    )
+    if threads == 1:
+        _function(task.address)(task.words)
+    elif parallel:
+        # always of all threads: OpenMP ends and starts threads where their number changes
+        parallel(task.address, task.words, threads, 0)
     else:
-        job.work()
-    if job.error is not None:
-        raise job.error
+        run = _function(task.address)
+        waiting = [_threads(threads - 1).submit(run, task.words) for _ in range(threads - 1)]
+        run(task.words)
+        concurrent.futures.wait(waiting)
+    if task.failed:
+        raise RuntimeError(f"kernel {kernel.__name__} failed")
+
+
+@cache
+def _native() -> Any:
+    """Imports numba: at the first launch, not with `import zoo`."""
+    from zoo.ops import native
+
+    return native
+
+
+@cache
+def _function(address: int) -> Callable[..., None]:
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+
+
+@cache
+def _openmp() -> tuple[Callable[..., None] | None, int]:
+    """What runs a C function on each of torch's threads, and the address of what numbers them;
+    None and 0 where torch doesn't compute with GNU's OpenMP.
+    """
+    if "OpenMP" not in torch.__config__.parallel_info() or not hasattr(os, "RTLD_NOLOAD"):
+        return None, 0
+    try:
+        library = ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return None, 0
+    parallel = library.GOMP_parallel
+    parallel.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+    parallel.restype = None
+    return parallel, ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p).value or 0
+
+
+@cache
+def _threads(count: int) -> concurrent.futures.ThreadPoolExecutor:
+    return concurrent.futures.ThreadPoolExecutor(count, thread_name_prefix="zoo-kernel")

@@ -22,7 +22,7 @@ from zoo.ops.dispatch import array, define
 from zoo.ops.graph_check import check_graph, check_rows
 from zoo.ops.launcher import chunks_for, launch
 from zoo.ops.memory import new_rows
-from zoo.ops.segment import like
+from zoo.ops.segment import as_ids, like
 
 Context = Any
 
@@ -70,8 +70,8 @@ def _cpu(
     nodes, features = x.shape
     ptr, other = (src_ptr, dst) if transposed else (dst_ptr, src)
     kind = ptr.dtype
-    x, ptr, other = x.contiguous(), ptr.contiguous(), other.to(kind).contiguous()
-    perm = src_perm.to(kind).contiguous() if transposed else other
+    x, ptr, other = x.contiguous(), ptr.contiguous(), as_ids(other, kind)
+    perm = as_ids(src_perm, kind) if transposed else other
     weights = x if weight is None else weight.contiguous()
     out = new_rows(nodes, features, dtype=x.dtype)
     chunks = chunks_for((nodes + src.shape[0]) * features)

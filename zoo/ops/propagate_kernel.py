@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zoo.ops.rows_kernel import empty_until, first_row
 from zoo.ops.setup import njit
 from zoo.ops.vector import address_of, numbers_at, reduce_rows, rows_at
 
@@ -16,23 +17,6 @@ along = reduce_rows("sum", named=True)
 along_weighted = reduce_rows("sum", named=True, weighted=True)
 against = reduce_rows("sum", permuted=True, named=True)
 against_weighted = reduce_rows("sum", permuted=True, named=True, weighted=True)
-
-
-@njit
-def first_row(ptr: Array, chunks: int, chunk: int) -> int:
-    """Where a chunk begins: at its share of rows and edges, which cost about the same."""
-    rows = int(ptr.shape[0]) - 1
-    if chunk == chunks:
-        return rows
-    goal = (rows + ptr[rows]) * chunk // chunks
-    low, high = 0, rows
-    while low < high:
-        middle = (low + high) // 2
-        if middle + ptr[middle] < goal:
-            low = middle + 1
-        else:
-            high = middle
-    return int(low)
 
 
 @njit
@@ -57,12 +41,16 @@ def propagate(
     Row i holds the edges ptr[i]:ptr[i + 1], or perm[ptr[i]:ptr[i + 1]] if `transposed`.
     """
     out, ptr = rows_at(out_at, nodes, features, like), numbers_at(ptr_at, nodes + 1, id_like)
-    one = out.dtype.type(1)
-    for i in range(first_row(ptr, chunks, chunk), first_row(ptr, chunks, chunk + 1)):
+    one, flat = out.dtype.type(1), out.reshape(-1)
+    i, stop = first_row(ptr, chunks, chunk), first_row(ptr, chunks, chunk + 1)
+    while i < stop:
         begin, end, row = ptr[i], ptr[i + 1], address_of(out, i)
         if begin == end:
-            out[i] = 0
-        elif transposed and weighted:
+            after = empty_until(ptr, i, stop)
+            flat[i * features : after * features] = 0
+            i = after
+            continue
+        if transposed and weighted:
             against_weighted(
                 x_at, perm_at, other_at, weight_at, row, begin, end, features, one, like, id_like
             )
@@ -76,6 +64,7 @@ def propagate(
             )
         else:
             along(x_at, perm_at, other_at, weight_at, row, begin, end, features, one, like, id_like)
+        i += 1
 
 
 @njit

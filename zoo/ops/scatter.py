@@ -1,7 +1,7 @@
 """Reductions by an index in any order, and sorting by it.
 
-Where an index is used once, `scatter_reduce` goes through it as it is: that was never slower than
-to sort it first. Where it is used again, sort it once with `sort_index` and reduce with
+`scatter_reduce` goes through a small index as it is, and sorts a larger one first. Where an index
+is used again, sort it once with `sort_index` and reduce with
 `zoo.ops.segment.segment_reduce(x, ptr, reduce, perm=perm)`.
 
 out[n] is the sum, mean, maximum or minimum over the rows e of x with index[e] == n, zero where
@@ -29,6 +29,7 @@ from zoo.ops.segment import (
     REDUCTIONS,
     Reduce,
     like,
+    reduce_at,
     segment_expand,
     segment_first,
     segment_place,
@@ -36,6 +37,10 @@ from zoo.ops.segment import (
 )
 
 Context = Any
+
+SORTED_FIRST = {"sum": 1 << 17, "mean": 1 << 17, "max": 1 << 15, "min": 1 << 15}
+"""Numbers, read and written, above which a scatter to few rows sorts its index first: each row then
+stays in registers until it is whole. Below, and where most rows stay empty, the sort costs more."""
 
 
 def scatter_reduce(x: Tensor, index: Tensor, *, size: int, reduce: Reduce = "sum") -> Tensor:
@@ -69,32 +74,50 @@ def _scatter_cpu(x: Tensor, index: Tensor, size: int, reduce: str) -> Tensor:
     entries, features = x.shape
     if index.shape[0] != entries:
         raise ValueError(f"scatter_reduce: {index.shape[0]} indices for {entries} rows")
-    x, index = x.contiguous(), index.contiguous()
-    number, whole = like()[x.dtype], like()[index.dtype]
-    kernel = _kernels()
-    out = new_rows(size, features, dtype=x.dtype)
-    where = x.data_ptr(), index.data_ptr(), out.data_ptr(), entries, size, features
-    given = *where, REDUCTIONS.index(reduce), number, whole
-    if (chunks := chunks_for((size + entries) * features)) == 1:
-        fits = kernel.scatter(*given, 1, 0)
-    elif fits := kernel.within(where[1], entries, size, whole):
-        launch(kernel.scatter, *given, chunks, chunks=chunks)
-    if not fits:
+    index = index.contiguous()
+    moved = (size + entries) * features
+    if moved > SORTED_FIRST[reduce] and 2 * entries >= size:
+        return _sorted_first(x, index, size, reduce)
+    kernel, whole = _kernels(), like()[index.dtype]
+    if not kernel.within(index.data_ptr(), entries, size, whole):
         raise _outside("scatter_reduce", size)
+    x, out = x.contiguous(), new_rows(size, features, dtype=x.dtype)
+    # each chunk goes through the whole index: no more of them than give every thread something
+    chunks = min(chunks_for(moved), 2 * torch.get_num_threads())
+    launch(
+        kernel.scatter,
+        *(x.data_ptr(), index.data_ptr(), out.data_ptr(), entries, size, features),
+        *(REDUCTIONS.index(reduce), like()[x.dtype], whole, chunks),
+        chunks=chunks,
+    )
     return out
+
+
+def _sorted_first(x: Tensor, index: Tensor, size: int, reduce: str) -> Tensor:
+    entries = index.shape[0]
+    order = torch.empty(entries + size + 1, dtype=torch.int32)  # perm and ptr
+    perm_at = order.data_ptr()
+    ptr_at = perm_at + order.itemsize * entries
+    _count_sort("scatter_reduce", index, size, perm_at=perm_at, ptr_at=ptr_at)
+    return reduce_at(
+        x, ptr_at=ptr_at, perm_at=perm_at, segments=size, reduce=reduce, id_dtype=order.dtype
+    )
 
 
 def _sort_cpu(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
     _check_index("sort_index", index, size)
     index, entries = index.contiguous(), index.shape[0]
-    kernel, whole = _kernels(), like()[index.dtype]
-    if not kernel.within(index.data_ptr(), entries, size, whole):
-        raise _outside("sort_index", size)
     perm = torch.empty(entries, dtype=torch.int32)
     ptr = torch.empty(size + 1, dtype=torch.int32)
-    kernel.count_sort(index.data_ptr(), perm.data_ptr(), ptr.data_ptr(), entries, size, whole)
+    _count_sort("sort_index", index, size, perm_at=perm.data_ptr(), ptr_at=ptr.data_ptr())
     known_to_fit(rows=entries, ptr=ptr, perm=perm)
     return perm, ptr
+
+
+def _count_sort(op: str, index: Tensor, size: int, *, perm_at: int, ptr_at: int) -> None:
+    where = index.data_ptr(), perm_at, ptr_at, index.shape[0], size
+    if not _kernels().count_sort(*where, like()[index.dtype]):
+        raise _outside(op, size)
 
 
 def _check_index(op: str, index: Tensor, size: int) -> None:

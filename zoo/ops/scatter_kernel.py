@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.ops.setup import njit
+from zoo.ops.setup import helper, njit
 from zoo.ops.vector import numbers_at, rows_at
 
 Array = Any
@@ -40,29 +40,72 @@ def within(index_at: int, entries: int, size: int, id_like: Any) -> bool:
     return bool(fits(numbers_at(index_at, entries, id_like), size))
 
 
+@helper
+def put(perm: Array, places: Array, index: Array, entry: int) -> None:
+    """Give an entry the next place of its value."""
+    value = np.uintp(index[entry])  # numba wraps signed ones
+    place = places[value]
+    perm[np.uintp(place)] = entry
+    places[value] = place + 1
+
+
+@helper
+def count(counts: Array, index: Array, entry: int) -> None:
+    counts[np.uintp(index[entry])] += 1
+
+
 @njit
 def count_sort(
     index_at: int, perm_at: int, ptr_at: int, entries: int, size: int, id_like: Any
-) -> None:
+) -> bool:
     """Sort the entries by `index`, stably: `perm` (int32) receives their numbers, `ptr` (int32
-    [size + 1]) where each value begins.
+    [size + 1]) where each value begins. False, and nothing done, where one is out of range.
+
+    To add to a counter that was just added to takes five times as long as to add to another. So
+    the entries are counted in as many parts as pay, a few at a time from each.
     """
     index = numbers_at(index_at, entries, id_like)
+    if not fits(index, size):
+        return False
     perm = numbers_at(perm_at, entries, np.int32(0))
     ptr = numbers_at(ptr_at, size + 1, np.int32(0))
-    ptr[:] = 0
-    # Counted two places on, summed one place on: then each place moves to where the next begins.
-    for e in range(entries):
-        if index[e] + 2 <= size:
-            ptr[index[e] + 2] += 1
+    parts = 4 if entries >= 2 * size else 1
+    part = entries // parts
+    counts = np.zeros((parts, size), np.int32)
+    first, last = counts[0], counts[parts - 1]
+    if parts == 4:
+        second, third = counts[1], counts[2]
+        for e in range(part):
+            count(first, index, e)
+            count(second, index, e + part)
+            count(third, index, e + 2 * part)
+            count(last, index, e + 3 * part)
+        for e in range(4 * part, entries):
+            count(last, index, e)
+    else:
+        for e in range(entries):
+            count(first, index, e)
+    # from how many there are to where the next goes
     total = np.int32(0)
-    for n in range(2, size + 1):
-        total += ptr[n]
+    for n in range(size):
         ptr[n] = total
-    for e in range(entries):
-        slot = ptr[index[e] + 1]
-        perm[slot] = e
-        ptr[index[e] + 1] = slot + 1
+        for p in range(parts):
+            held = counts[p, n]
+            counts[p, n] = total
+            total += held
+    ptr[size] = total
+    if parts == 4:
+        for e in range(part):
+            put(perm, first, index, e)
+            put(perm, second, index, e + part)
+            put(perm, third, index, e + 2 * part)
+            put(perm, last, index, e + 3 * part)
+        for e in range(4 * part, entries):
+            put(perm, last, index, e)
+    else:
+        for e in range(entries):
+            put(perm, first, index, e)
+    return True
 
 
 @njit
@@ -78,20 +121,17 @@ def scatter(
     id_like: Any,
     chunks: int,
     chunk: int,
-) -> bool:
+) -> None:
     """out[n] = sum, mean, maximum or minimum over the rows e of x with index[e] == n, in their
-    order; zero where there is none. False, and nothing done, where an index is out of range.
+    order; zero where there is none.
 
     A chunk owns a range of `out` and looks through the whole index for it.
     """
     x, out = rows_at(x_at, entries, features, like), rows_at(out_at, size, features, like)
     index = numbers_at(index_at, entries, id_like)
-    if not fits(index, size):
-        return False
     begin, end = size * chunk // chunks, size * (chunk + 1) // chunks
-    flat = out.reshape(-1)
-    flat[begin * features : end * features] = 0
-    count = np.zeros(end - begin if kind != SUM else 0, np.int32)
+    out.reshape(-1)[begin * features : end * features] = 0
+    seen = np.zeros(end - begin if kind != SUM else 0, np.int32)
     for e in range(entries):
         n = index[e]
         if n < begin or n >= end:
@@ -101,11 +141,11 @@ def scatter(
             for f in range(features):
                 row[f] += values[f]
             continue
-        count[n - begin] += 1
+        seen[n - begin] += 1
         if kind == MEAN:
             for f in range(features):
                 row[f] += values[f]
-        elif count[n - begin] == 1:
+        elif seen[n - begin] == 1:
             for f in range(features):
                 row[f] = values[f]
         elif kind == MAX:
@@ -116,9 +156,8 @@ def scatter(
                 row[f] = smaller(row[f], values[f])
     if kind == MEAN:
         for n in range(begin, end):
-            if count[n - begin] > 1:
+            if seen[n - begin] > 1:
                 row = out[n]
-                share = out.dtype.type(1) / out.dtype.type(count[n - begin])
+                share = out.dtype.type(1) / out.dtype.type(seen[n - begin])
                 for f in range(features):
                     row[f] *= share
-    return True
