@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.bench.machine import QUIET, LoadMeter, busy_error, check_quiet, describe, peaks
+from zoo.bench.machine import QUIET, LoadMeter, busy_error, check_quiet, peaks
 from zoo.bench.ops_forms import OPS
 from zoo.bench.worker import Worker
 from zoo.errors import RequestError
@@ -91,6 +91,7 @@ def bench_ops(
             process.ask("measure", **dict(zip(KEY, point, strict=True)), **how)
             for point in itertools.product(ops, *(points[name] for name in KEY[1:]))
         ]
+        machine = process.ask("describe")
     load = meter.read()
     if load.others > QUIET and not force:
         raise busy_error(load)
@@ -109,7 +110,7 @@ def bench_ops(
         "large_elements": LARGE,
         "repeats": repeats,
         "turn_ms": turn_ms,
-        "machine": describe(),
+        "machine": machine,
         "load": {
             "others_before": round(before.others, 3),
             "others": round(load.others, 3),

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from zoo.backends import compiled
 from zoo.backends.graph import first_line
+from zoo.bench.machine import describe
 from zoo.bench.ops_forms import Case, check, make
 
 UNTIMED = 5
@@ -25,7 +26,7 @@ UNTIMED = 5
 
 def worker() -> Mapping[str, Callable[..., Any]]:
     """Handlers of the process."""
-    return {"measure": measure}
+    return {"measure": measure, "describe": describe}
 
 
 def measure(

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LARGE = 1 << 25
-"""Bytes from which on the system gives fresh memory for each tensor, page by page (32 MB, the most
-that glibc keeps for the next). Writing 64 MB of it takes 14 ms, 4.5 ms in pages of 2 MB, which
-numpy asks the system for and torch doesn't, and 2.5 ms where it was in use before."""
+LARGE = 1 << 22
+"""Bytes from which on a tensor takes the memory of an earlier one. The system may give fresh memory
+for each, page by page: writing 64 MB takes 14 ms then, 4.5 ms in pages of 2 MB, which numpy asks
+for and torch doesn't, and 2.5 ms where it was in use before."""
 
 KEPT = 1 << 28
 """Bytes of large results that are kept for the next ones of their size, when nobody needs them."""
@@ -26,7 +26,7 @@ _KINDS: dict[torch.dtype, Any] = {torch.float32: np.float32, torch.float64: np.f
 
 
 def new_rows(rows: int, features: int, *, dtype: torch.dtype) -> Tensor:
-    """An uninitialised tensor [rows, features] of floats on the CPU, in large pages if large."""
+    """An uninitialised tensor [rows, features] of floats on the CPU."""
     size = rows * features * dtype.itemsize
     if SMALL <= size < LARGE:
         return torch.empty((rows, features), dtype=dtype)
