@@ -183,3 +183,51 @@ def check_types(
     count = min(int(edges[-1]), edge_type.shape[0]) if edges.numel() else 0
     if not ids_fit(edge_type.contiguous().numpy(), max(count, 0), tables[0].shape[0]):
         raise IndexError(f"{op}: an edge's type is outside 0..{tables[0].shape[0] - 1}")
+
+
+def check_relations(
+    *,
+    x: Tensor,
+    relations: Tensor,
+    start: Tensor,
+    edge_type: Tensor,
+    keep: Tensor,
+    src: Tensor,
+    dst: Tensor,
+    dst_ptr: Tensor,
+    paired: bool,
+) -> None:
+    """ValueError unless x and start are [N, B, D], relations [R, B, D] of one dtype, and the ids of
+    edges int32 [E]; IndexError for those of real edges that are out of range.
+    """
+    op = "propagate_relation"
+    if x.dim() != 3 or start.shape != x.shape or relations.shape[1:] != x.shape[1:]:
+        raise ValueError(
+            f"{op}: x, start and relations are {_shapes(x, start, relations)}, "
+            "not [N, B, D], [N, B, D] and [R, B, D]"
+        )
+    if len({x.dtype, relations.dtype, start.dtype}) > 1:
+        raise ValueError(f"{op}: mixed precisions; convert to one")
+    if paired and x.shape[2] % 2:
+        raise ValueError(f"{op}: rotations turn pairs, and {x.shape[2]} features are none")
+    ids = (edge_type, src, dst, dst_ptr)
+    if any(t.dtype != torch.int32 for t in ids) or keep.dtype != torch.bool:
+        raise ValueError(f"{op}: edge_type, src, dst and dst_ptr are int32, keep is bool")
+    edges = (edge_type, keep, src, dst)
+    if any(t.shape != src.shape or t.dim() != 1 for t in edges):
+        raise ValueError(f"{op}: edge_type, keep, src and dst are {_shapes(*edges)}, not all [E]")
+    if dst_ptr.shape != (x.shape[0] + 1,):
+        raise ValueError(f"{op}: {x.shape[0]} nodes come with dst_ptr {list(dst_ptr.shape)}")
+    if _was_checked(relations.shape[0], ids):
+        return
+    from zoo.ops.graph_kernel import ids_fit, rows_fit
+
+    given = [t.contiguous().numpy() for t in ids]
+    if not rows_fit(given[3], src.shape[0]):
+        raise IndexError(f"{op}: dst_ptr doesn't rise from 0 to at most the edges there are")
+    count = int(dst_ptr[-1])
+    if not (ids_fit(given[1], count, x.shape[0]) and ids_fit(given[2], count, x.shape[0])):
+        raise IndexError(f"{op}: an edge names a node outside 0..{x.shape[0] - 1}")
+    if not ids_fit(given[0], count, relations.shape[0]):
+        raise IndexError(f"{op}: an edge's relation is outside 0..{relations.shape[0] - 1}")
+    _remember(relations.shape[0], ids)
