@@ -82,10 +82,13 @@ def find_raw(*, filename: str, sha256: str) -> Path | None:
     """The raw file in the folders of `ZOO_DATA`, at any depth, as it is or gzipped; None if absent.
 
     Among files of that name the one counts whose bytes, unzipped or as they lie, have the hash.
-    DataError if there are files of that name and none has it.
+    `v1/train.txt` is one in a folder v1. DataError if there are files of that name and none has it.
     """
     others = []
-    for candidate in raw_files({filename, f"{filename}.gz"}):
+    folder, _, name = filename.rpartition("/")
+    for candidate in raw_files({name, f"{name}.gz"}):
+        if folder and candidate.parent.name != folder:
+            continue
         if sha256 in (_sha256_unzipped(candidate), sha256_file(candidate)):
             return candidate
         others.append(candidate)
