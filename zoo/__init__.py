@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from zoo.recipes.energy_model import EnergyModel
     from zoo.recipes.exported_model import ExportedModel
+    from zoo.recipes.link_model import LinkModel
     from zoo.recipes.property_model import PropertyModel
     from zoo.registry import Card
 
@@ -79,7 +80,7 @@ def create(architecture: str, **arguments: Any) -> nn.Module:
     return building.create(architecture, arguments)
 
 
-def load(name: str | Path) -> EnergyModel | PropertyModel | ExportedModel:
+def load(name: str | Path) -> EnergyModel | PropertyModel | LinkModel | ExportedModel:
     """A trained model by entry name, weight file, checkpoint, run directory or exported file.
 
     The file is verified by sha256 (names) and its header; nothing is unpickled, and with weights in

@@ -17,21 +17,39 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
 
 def predict(
     name: Annotated[str, typer.Argument(help="An entry, weight file, checkpoint or run.")],
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="CSV, SDF, extxyz or a SMILES.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="INPUT", help="CSV, SDF, extxyz or a SMILES; of facts, TSV or CSV with a ?."
+        ),
+    ],
     out: Annotated[Path | None, typer.Option("-o", "--out", help=".csv or .parquet")] = None,
     smiles: Annotated[str | None, typer.Option(help="The column with SMILES.")] = None,
     on_error: Annotated[str, typer.Option(help="nan, skip or raise.")] = "nan",
     seconds: Annotated[float | None, typer.Option(help="Time limit of a conformer (10).")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of conformers (0).")] = None,
+    facts: Annotated[
+        Path | None, typer.Option(help="Complete facts on this graph, not the model's own.")
+    ] = None,
+    k: Annotated[int | None, typer.Option("-k", help="Completions of each fact (10).")] = None,
     json: Json = False,
 ) -> None:
-    """Predict for molecules; invalid rows are reported, none is lost."""
+    """Predict for molecules, or complete facts; invalid rows are reported, none is lost."""
     from zoo import cli_text
+    from zoo.recipes.link_model import LinkModel
     from zoo.recipes.predictions import needs_geometry, predict_file
 
     model = zoo.load(name)
-    options: dict[str, Any] = {"smiles": smiles, "on_error": on_error}
     own = {"conformer_seconds": seconds, "seed": seed}
+    if isinstance(model, LinkModel):
+        if smiles is not None or any(value is not None for value in own.values()):
+            raise RequestError(f"{name} completes facts: it reads no molecules")
+        frame = model.predict(source, k=10 if k is None else k, facts=facts, on_error=on_error)
+        _emit_completions(frame, out=out, json=json)
+        return
+    if facts is not None or k is not None:
+        raise RequestError(f"{name} predicts for molecules: --facts and -k are for missing facts")
+    options: dict[str, Any] = {"smiles": smiles, "on_error": on_error}
     given = {key: value for key, value in own.items() if value is not None}
     if given and not needs_geometry(model):
         raise RequestError(f"{name} predicts from bonds alone: it makes no conformers")
@@ -49,6 +67,26 @@ def predict(
         "report": str(report.path) if report.problems else None,
     }
     emit(summary, json=json, text=lambda: f"{out}: {report.summary()}")
+
+
+def _emit_completions(frame: Any, *, out: Path | None, json: bool) -> None:
+    from zoo import cli_text
+    from zoo.files import disk
+
+    if out is None:
+        records = _json.loads(frame.to_json(orient="records"))
+        emit({"predictions": records}, json=json, text=lambda: cli_text.frame(frame))
+        return
+    if out.suffix not in (".csv", ".tsv", ".parquet"):
+        raise RequestError(f"cannot write {out}: its name should end in .csv, .tsv or .parquet")
+    with disk(out):
+        if out.suffix == ".parquet":
+            frame.to_parquet(out)
+        else:
+            frame.to_csv(out, index=False, sep="\t" if out.suffix == ".tsv" else ",")
+    refused = int((~frame["valid"].astype(bool)).sum())
+    summary = {"file": str(out), "rows": len(frame), "invalid": refused}
+    emit(summary, json=json, text=lambda: f"{out}: {len(frame)} rows, {refused} queries refused")
 
 
 def finetune(

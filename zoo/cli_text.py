@@ -152,7 +152,9 @@ def finetuned(result: Mapping[str, Any]) -> str:
 
 def frame(frame: pd.DataFrame) -> str:
     """A table of predictions on a terminal."""
-    shown = frame.drop(columns=[c for c in ("reason", "warning") if not frame[c].any()])
+    shown = frame.drop(
+        columns=[c for c in ("reason", "warning") if c in frame and not frame[c].any()]
+    )
     notes = []
     if "warning" in shown:
         notes = [f"warning: {w}" for w in dict.fromkeys(frame["warning"]) if w]

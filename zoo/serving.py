@@ -2,7 +2,8 @@
 
 Input: a table with a `smiles` column, an `xyz` column (each cell the text of an XYZ file: a
 geometry, in Å), or both (the geometry where there is one). Output: the input's columns and the
-prediction's, one row per input row; a row that can't be used says why.
+prediction's, one row per input row; a row that can't be used says why. A model of missing facts
+takes the columns head, relation and tail, one of head and tail empty, and gives ten rows for each.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class ZooModel(PythonModel):  # type: ignore[misc,unused-ignore]
         from zoo.errors import RequestError
 
         given = model_input.reset_index(drop=True)
+        if self.model.spec.task == "link":
+            return self.model.predict(given)
         if not {"smiles", "xyz"} & set(given.columns):
             raise RequestError("the input needs a column `smiles` or `xyz`")
         rows = given.reindex(columns=["xyz", "smiles"]).itertuples(index=False, name=None)

@@ -20,7 +20,7 @@ from zoo.batching.pack import Batch
 from zoo.batching.shape import FixedSize
 from zoo.bench.machine import describe
 from zoo.bench.worker import Handlers
-from zoo.errors import UnavailableError
+from zoo.errors import RequestError, UnavailableError
 from zoo.recipes.config import Config, energy_config, load_config, with_overrides
 from zoo.recipes.energy import EnergyData, EnergyTask, open_data
 from zoo.recipes.settings import EnergyConfig, PropertyConfig
@@ -124,6 +124,8 @@ def _opened(config: Config) -> EnergyData | PropertyData:
         return open_data(config)
     from zoo.recipes.property_data import open_data as open_labels
 
+    if not isinstance(config, PropertyConfig):
+        raise RequestError(f"this bench is for recipes of molecules, and {config.entry} is none")
     return open_labels(config)
 
 

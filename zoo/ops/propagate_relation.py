@@ -59,7 +59,7 @@ def propagate_relation(
     if keep is None:
         keep = torch.ones(src.shape, dtype=torch.bool, device=src.device)
     graph = (edge_type, keep, src, dst, dst_ptr)
-    out: Tensor = _propagate(x, relations, start, *graph, message, reduce)[0]
+    out: Tensor = _propagate(x, relations, start, *graph, message, reduce)
     return out
 
 
@@ -74,7 +74,7 @@ def _forward_cpu(
     dst_ptr: Tensor,
     message: str,
     reduce: str,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> Tensor:
     from zoo.ops import propagate_relation_kernel as kernel
     from zoo.ops.launcher import CHUNKS, launch
 
@@ -82,14 +82,12 @@ def _forward_cpu(
     nodes, queries, width = x.shape
     columns = queries * width
     out = new_rows(nodes, columns * (4 if reduce == "moments" else 1), dtype=x.dtype)
-    most = torch.empty((nodes if reduce != "sum" else 0, columns), dtype=torch.int32)
-    least = torch.empty((nodes if reduce == "moments" else 0, columns), dtype=torch.int32)
     launch(
         kernel.reduce_messages,
         *(*values, *graph, MESSAGES.index(message), REDUCTIONS.index(reduce), width),
-        *(out.numpy(), most.numpy(), least.numpy(), CHUNKS),
+        *(out.numpy(), CHUNKS),
     )
-    return out.view(nodes, queries, -1), most, least
+    return out.view(nodes, queries, -1)
 
 
 def _backward_cpu(
@@ -103,8 +101,6 @@ def _backward_cpu(
     src: Tensor,
     dst: Tensor,
     dst_ptr: Tensor,
-    most: Tensor,
-    least: Tensor,
     message: str,
     reduce: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,7 +116,7 @@ def _backward_cpu(
     chunks = min(CHUNKS, queries)
     launch(
         kernel.take_messages_back,
-        *(_rows(grad), _rows(out), *values, *graph, most.numpy(), least.numpy()),
+        *(_rows(grad), _rows(out), *values, *graph),
         *(MESSAGES.index(message), REDUCTIONS.index(reduce), width),
         *(d_x.numpy(), d_relations.numpy(), d_start.numpy(), chunks),
         chunks=chunks,
@@ -151,7 +147,7 @@ def _ready(
         dst_ptr=dst_ptr,
         paired=message == "rotate",
     )
-    graph = (edge_type, keep, src, dst_ptr)
+    graph = (edge_type, keep.view(torch.uint8), src, dst_ptr)
     rows = tuple(_rows(t) for t in (x, relations, start))
     return rows, tuple(t.contiguous().numpy() for t in graph)
 
@@ -171,44 +167,26 @@ def _fake(
     dst_ptr: Tensor,
     message: str,
     reduce: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    nodes, queries, width = x.shape
-    columns = queries * width
-    moments = 4 if reduce == "moments" else 1
-    return (
-        x.new_empty(nodes, queries, width * moments),
-        x.new_empty(nodes if reduce != "sum" else 0, columns, dtype=torch.int32),
-        x.new_empty(nodes if reduce == "moments" else 0, columns, dtype=torch.int32),
-    )
-
-
-def _plain(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The reference; its own operators differentiate it, and nobody asks which entry was chosen."""
-    out = reference.propagate_relation(*args)
-    nothing = out.new_empty(0, dtype=torch.int32)
-    return out, nothing, nothing
+) -> Tensor:
+    return x.new_empty(*x.shape[:2], x.shape[2] * (4 if reduce == "moments" else 1))
 
 
 def _plain_backward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    grad, _, x, relations, start, *graph, _, _, message, reduce = args
+    grad, _, x, relations, start, *graph, message, reduce = args
     with torch.enable_grad():
         given = [t.detach().requires_grad_() for t in (x, relations, start)]
-        out, _, _ = _plain(*given, *graph, message, reduce)
+        form: Any = reference.propagate_relation
+        out = form(*given, *graph, message, reduce)
     d_x, d_relations, d_start = torch.autograd.grad(out, given, grad)
     return d_x, d_relations, d_start
 
 
-def _save(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
     *tensors, ctx.message, ctx.reduce = inputs
-    out, most, least = output
-    ctx.mark_non_differentiable(most, least)
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(out, *tensors, most, least)
+    ctx.save_for_backward(output, *tensors)
 
 
-def _slopes(ctx: Context, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-    if grad is None:
-        return (None,) * 10
+def _slopes(ctx: Context, grad: Tensor) -> tuple[Tensor | None, ...]:
     found = _take_back(grad, *ctx.saved_tensors, ctx.message, ctx.reduce)
     return *found, *[None] * 7
 
@@ -216,7 +194,7 @@ def _slopes(ctx: Context, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, 
 _propagate = define(
     name="propagate_relation",
     cpu=_forward_cpu,
-    reference=_plain,
+    reference=reference.propagate_relation,
     fake=_fake,
     save=_save,
     backward=_slopes,

@@ -41,7 +41,7 @@ LIKE: dict[torch.dtype, Any] = {
 
 
 @_numba.extending.intrinsic
-def _pointer(typing: Any, address: Any, like: Any) -> Any:
+def pointer(typing: Any, address: Any, like: Any) -> Any:
     kind = _types.CPointer(like)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -53,13 +53,13 @@ def _pointer(typing: Any, address: Any, like: Any) -> Any:
 @helper
 def rows_at(address: int, rows: int, features: int, like: Any) -> Array:
     """The array [rows, features] that begins at an address."""
-    return _numba.carray(_pointer(address, like), (rows, features))
+    return _numba.carray(pointer(address, like), (rows, features))
 
 
 @helper
 def numbers_at(address: int, count: int, like: Any) -> Array:
     """The array [count] that begins at an address."""
-    return _numba.carray(_pointer(address, like), (count,))
+    return _numba.carray(pointer(address, like), (count,))
 
 
 @helper
@@ -97,8 +97,8 @@ def reduce_rows(
         like: Any,
         id_like: Any,
     ) -> None:
-        x, out, weights = _pointer(x_at, like), _pointer(out_at, like), _pointer(weights_at, like)
-        perm, ids = _pointer(perm_at, id_like), _pointer(ids_at, id_like)
+        x, out, weights = pointer(x_at, like), pointer(out_at, like), pointer(weights_at, like)
+        perm, ids = pointer(perm_at, id_like), pointer(ids_at, id_like)
         f = 0
         while f + 64 <= features:
             b64(x, perm, ids, weights, out, begin, end, features, scale, f)
@@ -147,7 +147,7 @@ def _block(
 
         def block(array: Any, row: Any) -> Any:
             begins = builder.add(builder.mul(row, features), f)
-            return builder.bitcast(builder.gep(array, [begins]), vector.as_pointer())
+            return builder.bitcast(builder.gep(array, [begins]), vector.aspointer())
 
         def number(array: Any, place: Any) -> Any:
             found = builder.load(builder.gep(array, [place]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import nn
 
@@ -16,7 +16,10 @@ from zoo.recipes.energy_model import EnergyModel, load_energy_model
 
 if TYPE_CHECKING:
     from zoo.recipes.exported_model import ExportedModel
+    from zoo.recipes.link_model import LinkModel
     from zoo.recipes.property_model import PropertyModel
+
+Model: TypeAlias = "EnergyModel | PropertyModel | LinkModel"
 
 
 def _gin(given: Mapping[str, Any]) -> nn.Module:
@@ -25,11 +28,18 @@ def _gin(given: Mapping[str, Any]) -> nn.Module:
     return GIN(arguments=registry.validate(GINArguments, given, where="gin"))
 
 
+def _nbfnet(given: Mapping[str, Any]) -> nn.Module:
+    from zoo.models.nbfnet import NBFNet, NBFNetArguments
+
+    return NBFNet(arguments=registry.validate(NBFNetArguments, given, where="nbfnet"))
+
+
 _ARCHITECTURES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "schnet": lambda given: SchNet(
         arguments=registry.validate(SchNetArguments, given, where="schnet")
     ),
     "gin": _gin,
+    "nbfnet": _nbfnet,
 }
 
 
@@ -39,9 +49,16 @@ def _property(path: Path) -> PropertyModel:
     return load_property_model(path)
 
 
-_TASKS: dict[str, Callable[[Path], EnergyModel | PropertyModel]] = {
+def _link(path: Path) -> LinkModel:
+    from zoo.recipes.link_model import load_link_model
+
+    return load_link_model(path)
+
+
+_TASKS: dict[str, Callable[[Path], Model]] = {
     "energy": load_energy_model,
     "property": _property,
+    "link": _link,
 }
 
 
@@ -52,7 +69,7 @@ def create(architecture: str, arguments: Mapping[str, Any]) -> nn.Module:
     return _ARCHITECTURES[architecture](arguments)
 
 
-def load(name: str | Path) -> EnergyModel | PropertyModel | ExportedModel:
+def load(name: str | Path) -> Model | ExportedModel:
     """See `zoo.load`."""
     if str(name).endswith((".pt2", ".onnx")):
         from zoo.recipes.exported_model import load_exported
@@ -61,7 +78,7 @@ def load(name: str | Path) -> EnergyModel | PropertyModel | ExportedModel:
     return load_file(find_weights(name))
 
 
-def load_file(path: Path) -> EnergyModel | PropertyModel:
+def load_file(path: Path) -> Model:
     """The trained model in a weight file. Errors as in `zoo.load`."""
     task = artifact.read_spec(path).task
     if task not in _TASKS:

@@ -11,16 +11,17 @@ from pydantic import BaseModel
 
 from zoo import registry
 from zoo.errors import RequestError, unknown
-from zoo.recipes.settings import EnergyConfig, PropertyConfig
+from zoo.recipes.settings import EnergyConfig, LinkConfig, PropertyConfig
 
-Config = EnergyConfig | PropertyConfig
+Config = EnergyConfig | PropertyConfig | LinkConfig
 """A whole recipe, resolved."""
 
 _Config = TypeVar("_Config", bound=Config)
 
-_TASKS: dict[str, type[EnergyConfig] | type[PropertyConfig]] = {
+_TASKS: dict[str, type[EnergyConfig] | type[PropertyConfig] | type[LinkConfig]] = {
     "energy": EnergyConfig,
     "property": PropertyConfig,
+    "link": LinkConfig,
 }
 
 

@@ -23,6 +23,7 @@ from zoo.datasets import qm9
 from zoo.errors import DataError, RequestError, unknown
 from zoo.models.schnet import SchNet
 from zoo.recipes.oversize import count_oversize
+from zoo.recipes.packed import INPUTS, packed_words
 from zoo.recipes.scaling import Labels, fit_labels
 from zoo.recipes.settings import EnergyConfig
 from zoo.training import replicas
@@ -120,12 +121,19 @@ class EnergyTask:
         )
         self.units = {"mae": data.unit, "rmse": data.unit, "r2": ""}
         self.outputs = [f"{config.data.property} [{data.unit}]"]
+        self.inputs = INPUTS
         self.train_loader = self.loader("train", shuffle=True)
         smooth = partial(F.smooth_l1_loss, beta=config.loss_beta)
         self._criterion = _LOSSES.get(config.loss, smooth)
 
     def sizes(self) -> dict[str, int]:
         return {split: len(ids) for split, ids in self.data.splits.items()}
+
+    def words(self) -> str:
+        return packed_words(sizes=self.sizes(), skipped=self.skipped, shape=self.shape)
+
+    def efficiency(self, split: str) -> dict[str, float]:
+        return self.loader(split).efficiency()
 
     def loader(self, split: str, *, shuffle: bool = False) -> PackLoader:
         """The packs of a split, with scaled labels."""

@@ -48,6 +48,8 @@ def _export_file(name: str | Path, *, form: Form, out: Path | None) -> dict[str,
     needs(form)
     model = load_file(find_weights(name))
     spec = model.spec
+    if spec.task == "link":
+        raise RequestError(f"{name} answers on a graph: there is no export of it as a file yet")
     if len(model.modules) > 1:
         raise RequestError(
             f"{name} is the mean of {len(model.modules)} networks, and a file holds one\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -21,7 +21,8 @@ from zoo.recipes.building import find_weights
 from zoo.recipes.config import Config, is_file, load_config
 from zoo.recipes.exporting import facts, predict_step
 from zoo.recipes.packed import shares
-from zoo.recipes.tasks import RecipeTask, open_task
+from zoo.recipes.settings import LinkConfig
+from zoo.recipes.tasks import PackedTask, RecipeTask, open_task
 
 
 def export_ipu(
@@ -38,7 +39,9 @@ def export_ipu(
     config = load_config(name, preset=preset, overrides=overrides)
     if config.train.schedule == "plateau":
         raise RequestError("the folder's script knows no plateau; use train.schedule=cosine")
-    task = open_task(config)
+    if isinstance(config, LinkConfig):
+        raise RequestError(f"{name} answers on a graph: there is no IPU folder of it yet")
+    task = cast(PackedTask, open_task(config))
     loader, module = task.train_loader, task.module
     example = loader.example()
     # Dropout is the device's own: counting it takes whole numbers of 64 bits.

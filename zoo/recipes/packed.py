@@ -15,6 +15,9 @@ from zoo.batching.shape import FixedSize
 from zoo.batching.store import Store, make_store
 from zoo.training.lanes import lane_map
 
+INPUTS = {"smiles": "string", "xyz": "string"}
+"""Columns that a served model of molecules takes."""
+
 Molecule = tuple[np.ndarray, np.ndarray]
 """Atomic numbers [n] and positions [n, 3] in Å."""
 
@@ -120,4 +123,15 @@ def _fitted(trained: FixedSize, *, nodes: np.ndarray, edges: np.ndarray) -> Fixe
         nodes=max(min(trained.nodes, int(nodes.sum()) + 1), int(nodes.max()) + 1),
         edges=max(min(trained.edges, int(edges.sum())), int(edges.max()), 1),
         graphs=max(min(trained.graphs, len(nodes) + 1), 2),
+    )
+
+
+def packed_words(*, sizes: dict[str, int], skipped: dict[str, int], shape: FixedSize) -> str:
+    """What a run trains on, for people."""
+    each = ", ".join(f"{count:,} {split}" for split, count in sizes.items())
+    out = sum(skipped.values())
+    left_out = f" ({out:,} too large for a pack are left out)" if out else ""
+    return (
+        f"molecules {each}{left_out}; packs of up to {shape.graphs - 1} in {shape.nodes} nodes, "
+        f"{shape.edges} edges"
     )

@@ -19,6 +19,7 @@ from zoo.errors import RequestError
 from zoo.models.gin import GIN, GINArguments
 from zoo.recipes.metrics import property_metrics
 from zoo.recipes.oversize import count_oversize
+from zoo.recipes.packed import INPUTS, packed_words
 from zoo.recipes.property_data import PropertyData, columns, fit_scaling, readable
 from zoo.recipes.settings import PropertyConfig
 from zoo.training import replicas
@@ -70,6 +71,7 @@ class PropertyTask:
             )
             for split, ids in data.splits.items()
         }
+        self.inputs = INPUTS
         self.train_loader = self.loader("train", shuffle=True)
         smooth = partial(F.smooth_l1_loss, beta=loss_beta)
         own: dict[str, Callable[..., Tensor]] = {
@@ -96,6 +98,12 @@ class PropertyTask:
 
     def sizes(self) -> dict[str, int]:
         return {split: len(ids) for split, ids in self.data.splits.items()}
+
+    def words(self) -> str:
+        return packed_words(sizes=self.sizes(), skipped=self.skipped, shape=self.shape)
+
+    def efficiency(self, split: str) -> dict[str, float]:
+        return self.loader(split).efficiency()
 
     def loader(self, split: str, *, shuffle: bool = False) -> PackLoader:
         """The packs of a split, with scaled labels."""

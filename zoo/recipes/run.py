@@ -204,8 +204,8 @@ def _log_model(log: Tracking, folder: Path, task: RecipeTask) -> None:
         artifacts={"weights": weights},
         signature={
             "inputs": [
-                {"name": "smiles", "type": "string", "required": False},
-                {"name": "xyz", "type": "string", "required": False},
+                {"name": name, "type": kind, "required": False}
+                for name, kind in task.inputs.items()
             ],
             "outputs": [
                 *({"name": column, "type": "double"} for column in task.outputs),
@@ -219,15 +219,8 @@ def _log_model(log: Tracking, folder: Path, task: RecipeTask) -> None:
 
 
 def _opening_words(config: Config, task: RecipeTask, folder: Path) -> str:
-    sizes = ", ".join(f"{count:,} {split}" for split, count in task.sizes().items())
     made_up = "made-up " if config.data.synthetic else ""
-    skipped = sum(task.skipped.values())
-    left_out = f" ({skipped:,} too large for a pack are left out)" if skipped else ""
-    return (
-        f"{config.entry}: {made_up}molecules {sizes}{left_out}; "
-        f"packs of about {config.batch.graphs} in {task.shape.nodes} nodes, "
-        f"{task.shape.edges} edges; run folder {folder}"
-    )
+    return f"{config.entry}: {made_up}{task.words()}; run folder {folder}"
 
 
 def _closing_words(

@@ -89,7 +89,7 @@ def evaluate(
         "molecules": len(rows),
         "split_sha256": task.split_sha256,
         "batch_shape": dict(task.shape.__dict__),
-        "packing_efficiency": task.loader(split).efficiency(),
+        "packing_efficiency": task.efficiency(split),
         "train_graphs_per_s": None,
         "peak_rss_anon_mb": round(memory.peak_rss_anon_mb, 1),
         "wall_s": round(time.monotonic() - began, 1),

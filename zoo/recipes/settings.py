@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from zoo.models.gin import GINArguments
+from zoo.models.nbfnet import NBFNetArguments
 from zoo.models.schnet import SchNetArguments
 from zoo.training.settings import TrainSettings
 
@@ -116,5 +117,55 @@ class PropertyConfig(_Strict):
     data: PropertyDataSettings
     batch: BatchSettings = BatchSettings()
     model: PropertyModelSettings
+    train: TrainSettings
+    target: Target | None = None
+
+
+class LinkDataSettings(_Strict):
+    """Which graph, whose missing facts are to be found."""
+
+    adapter: str = Field(
+        pattern=r"^[a-z0-9_]+\.[a-z0-9_]+$",
+        description="the adapter in zoo/datasets and its set: kg.fb15k237_v1",
+    )
+    folder: Path | None = Field(
+        None, description="read train, valid and test files from here, whatever they hold"
+    )
+    synthetic: int = Field(0, ge=0, description="facts to make up instead; 0 reads real data")
+    limit: int = Field(0, ge=0, description="ask for this many facts an epoch only; 0 means all")
+
+    _from_anywhere = field_validator("folder")(_absolute)
+
+
+class QuerySettings(_Strict):
+    """What a batch asks."""
+
+    graphs: int = Field(64, ge=1, description="queries of a batch, each answered on the graph")
+    negatives: int = Field(32, ge=1, description="untrue tails that each true one is told from")
+    hide: Literal["pair", "fact"] = Field(
+        "fact", description="edges taken out: the fact asked for, or all between its head and tail"
+    )
+
+
+class LinkModelSettings(_Strict):
+    """An architecture and its arguments; the data say how many relations there are."""
+
+    architecture: Literal["nbfnet"] = Field(description="a model in zoo/models")
+    arguments: NBFNetArguments = Field(NBFNetArguments(), description="what it is built from")
+
+
+class LinkConfig(_Strict):
+    """A recipe for the missing facts of a graph."""
+
+    entry: str = Field(pattern=_ENTRY, description="the entry this config is for")
+    task: Literal["link"] = Field(description="the recipe in zoo/recipes that runs it")
+    temperature: float = Field(
+        0.5,
+        ge=0,
+        description="how evenly untrue tails count: small, the likeliest alone; 0, all alike",
+    )
+    data: LinkDataSettings
+    batch: QuerySettings = QuerySettings()
+    model: LinkModelSettings
     train: TrainSettings
     target: Target | None = None
