@@ -147,7 +147,7 @@ def _no_property(spec: dict[str, Any]) -> None:
 
 
 def _other_task(spec: dict[str, Any]) -> None:
-    spec["task"] = "link"
+    spec["task"] = "forecast"
 
 
 def _other_architecture(spec: dict[str, Any]) -> None:
@@ -163,7 +163,7 @@ def _other_architecture(spec: dict[str, Any]) -> None:
         (_more_arguments, "arguments.shell"),
         (_other_width, "its tensors are not those of the schnet"),
         (_no_property, "0 properties"),
-        (_other_task, "for the task 'link'"),
+        (_other_task, "for the task 'forecast'"),
         (_other_architecture, "gin"),
     ],
 )
