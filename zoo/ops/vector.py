@@ -147,7 +147,7 @@ def _block(
 
         def block(array: Any, row: Any) -> Any:
             begins = builder.add(builder.mul(row, features), f)
-            return builder.bitcast(builder.gep(array, [begins]), vector.aspointer())
+            return builder.bitcast(builder.gep(array, [begins]), vector.as_pointer())
 
         def number(array: Any, place: Any) -> Any:
             found = builder.load(builder.gep(array, [place]))
